@@ -1,0 +1,38 @@
+# `make run` and `make test` need Python 3.11 or newer and nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: run test test-slow bench lint clean
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Engram needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	@touch $(STAMP)
+
+# The paper's limited-examples setting: 20 tasks of 600 examples.
+run: $(STAMP)
+	$(BIN)/engram run permuted-mnist van a-gem mega-i mega-ii --tasks 20 --examples 600 --seeds 5
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto
+
+test-slow: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/steps.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

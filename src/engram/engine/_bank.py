@@ -1,0 +1,125 @@
+"""The episodic memories of R stacked runs, resident on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from engram.engine import _reads
+from engram.engine._objective import Batch
+from engram.engine._planned import Planned
+from engram.memory import Ledger
+
+
+class Bank:
+    """What R runs remember: one ledger each, one table of examples for all.
+
+    The ledgers decide who stays; they see labels and never an image. Which examples every step
+    of a task reads is drawn when the task begins, so nothing is chosen inside the loop.
+    """
+
+    def __init__(
+        self,
+        ledgers: Sequence[Ledger],
+        seeds: Sequence[int],
+        capacity: int,
+        normalise: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.ledgers = list(ledgers)
+        self.seeds = tuple(seeds)
+        self.normalise = normalise
+        self.planned: Planned | None = None
+        self._capacity = capacity
+        self._table: Batch | None = None  # inputs and labels [R * (capacity + 1), ...], as stored
+        self._request: dict[str, Any] = {}  # the last call of plan(), and the ledgers before it
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that one run's examples take."""
+        if self._table is None:
+            return 0
+        slot = (self._table.inputs.nbytes + self._table.labels.nbytes) // len(self._table.labels)
+        return slot * self._capacity
+
+    def plan(self, task: int, labels: Tensor, batch_size: int, count: int, per_task: bool) -> None:
+        """Plan a task with these labels to come, [R, N]: what its steps read and write.
+
+        Every step reads ``count`` of all available examples or, with ``per_task``, up to that
+        many of each finished task, a part of the batch for each.
+        """
+        self._request = {
+            "ledgers": [ledger.state_dict() for ledger in self.ledgers],
+            "task": task,
+            "labels": labels,
+            "batch_size": batch_size,
+            "count": count,
+            "per_task": per_task,
+        }
+        coming = labels.cpu().numpy()
+        if self.ledgers[0].policy.include_current:
+            reads, writes = _reads.growing(
+                self.ledgers, self.seeds, task, coming, batch_size, count
+            )
+        else:
+            steps = -(-coming.shape[1] // batch_size)
+            reads = (
+                _reads.by_task(self.ledgers, count)
+                if per_task
+                else _reads.pooled(self.ledgers, self.seeds, task, steps, count)
+            )
+            writes = _reads.kept(self.ledgers, task, coming)
+        self.planned = Planned(reads, writes, batch_size, self._capacity + 1, labels.device)
+
+    def reference(self, step: int) -> Batch | None:
+        """Return the reference batch of a step, as planned."""
+        planned = self.planned.reads(step) if self.planned else None
+        if self._table is None or planned is None:
+            return None
+        rows, weights, groups = planned
+        inputs = self.normalise(self._table.inputs.index_select(0, rows.reshape(-1)))
+        labels = self._table.labels.index_select(0, rows.reshape(-1))
+        inputs = inputs.view(*rows.shape, *inputs.shape[1:])
+        return Batch(inputs, labels.view(rows.shape), weights, groups)
+
+    def write(self, step: int, inputs: Tensor, labels: Tensor) -> None:
+        """Store the batch of a step, inputs [R, B, ...] as stored, where the plan wants it."""
+        rows = None if self.planned is None else self.planned.writes(step)
+        if rows is None:
+            return
+        table = self._table or self._allocate(inputs, labels)
+        index = rows[:, : labels.shape[1]].reshape(-1)  # a task's last batch may be short
+        table.inputs.index_copy_(0, index, inputs.flatten(0, 1))
+        table.labels.index_copy_(0, index, labels.flatten(0, 1))
+
+    def end_task(self) -> None:
+        """Make everything held available to the tasks that follow."""
+        for ledger in self.ledgers:
+            ledger.end_task()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is held, and the plan of the task in hand as it can be drawn again."""
+        table = None if self._table is None else [part.clone() for part in self._table[:2]]
+        ledgers = [ledger.state_dict() for ledger in self.ledgers]
+        return {"request": self._request, "table": table, "ledgers": ledgers}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where ``state_dict`` was taken."""
+        if state["request"]:
+            request = dict(state["request"])
+            self._load_ledgers(request.pop("ledgers"))
+            self.plan(**request)
+        self._load_ledgers(state["ledgers"])
+        self._table = None
+        if state["table"] is not None:
+            self._table = Batch(*(part.clone() for part in state["table"]))
+
+    def _load_ledgers(self, states: Sequence[dict[str, Any]]) -> None:
+        for ledger, state in zip(self.ledgers, states, strict=True):
+            ledger.load_state_dict(state)
+
+    def _allocate(self, inputs: Tensor, labels: Tensor) -> Batch:
+        rows = len(self.ledgers) * (self._capacity + 1)
+        self._table = Batch(inputs.new_zeros(rows, *inputs.shape[2:]), labels.new_zeros(rows))
+        return self._table

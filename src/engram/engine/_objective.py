@@ -1,0 +1,43 @@
+"""The loss of R stacked runs, with its gradient at the logits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Examples as R stacked networks see them, for one row of gradients or for several.
+
+    With ``groups`` > 1 the batch is that many equal parts, each with a loss and a row of its own.
+    ``weights`` [R, B] is each example's share of its part's mean, where the parts are not equally
+    long (they are padded with examples of weight 0); None is the plain mean.
+    """
+
+    inputs: Tensor  # [R, B, ...], float
+    labels: Tensor  # [R, B], int64
+    weights: Tensor | None = None
+    groups: int = 1
+
+
+class Objective(Protocol):
+    """A loss of the logits, told together with its gradient there."""
+
+    def __call__(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return each part's loss [R, groups] and the gradient at the logits [R, B, classes]."""
+
+
+def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return each part's mean cross-entropy [R, groups] and the gradient at the logits."""
+    labels = batch.labels.unsqueeze(-1)
+    log_probabilities = torch.log_softmax(logits, -1)
+    losses = -log_probabilities.gather(-1, labels).squeeze(-1)
+    gradient = log_probabilities.exp_()
+    gradient.scatter_add_(-1, labels, gradient.new_full((), -1.0).expand(labels.shape))
+    parts = (len(losses), batch.groups, -1)
+    if batch.weights is None:
+        return losses.view(parts).mean(-1), gradient.mul_(batch.groups / losses.shape[1])
+    weighted = (losses * batch.weights).view(parts).sum(-1)
+    return weighted, gradient.mul_(batch.weights.unsqueeze(-1))

@@ -1,0 +1,105 @@
+"""Which slots the reference batches of a task read, drawn for the whole task at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engram.memory import Ledger
+from engram.plan import generator, subsets
+
+Slots = NDArray[np.int64]
+
+
+class Reads(NamedTuple):
+    """The slots that R runs read at every step of a task; one step stands for all if S is 1.
+
+    A run that reads fewer than the others is padded with slots of weight 0.
+    """
+
+    slots: Slots  # [R, S, B]
+    weights: NDArray[np.float32] | None  # [R, S, B], or None where every part is full
+    groups: int = 1  # parts of B, a row of gradients each
+
+    def anything(self, step: int) -> bool:
+        """Whether there is anything to read at that step."""
+        return self.weights is None or bool(
+            self.weights[:, min(step, len(self.weights[0]) - 1)].any()
+        )
+
+
+def pooled(
+    ledgers: Sequence[Ledger], seeds: Sequence[int], task: int, steps: int, count: int
+) -> Reads | None:
+    """Draw, for each step, ``count`` of all available examples, without replacement."""
+    drawn = [
+        list(subsets(generator(seed, "reference", task), steps, count, ledger.available))
+        for seed, ledger in zip(seeds, ledgers, strict=True)
+    ]
+    return _padded(drawn)
+
+
+def by_task(ledgers: Sequence[Ledger], count: int) -> Reads | None:
+    """Read the latest ``count`` examples of each finished task, the same at every step."""
+    held = [ledger.slots_by_task() for ledger in ledgers]
+    parts = _padded([[slots[task][-count:] for task in held[0]] for slots in held])
+    if parts is None:
+        return None
+    runs, groups, _ = parts.slots.shape
+    weights = None if parts.weights is None else parts.weights.reshape(runs, 1, -1)
+    return Reads(parts.slots.reshape(runs, 1, -1), weights, groups)
+
+
+def growing(
+    ledgers: Sequence[Ledger],
+    seeds: Sequence[int],
+    task: int,
+    labels: NDArray[np.int64],
+    batch_size: int,
+    count: int,
+) -> tuple[Reads | None, Slots]:
+    """Play a task through memories that take in every batch as soon as it has been learned.
+
+    Returns the reads and, for each example of the task, the slot it is written to after its
+    batch's step (-1: not kept), [R, N]. ``labels`` is [R, N].
+    """
+    reads, writes = [], np.empty_like(labels)
+    for ledger, seed, mine, kept in zip(ledgers, seeds, labels, writes, strict=True):
+        source = generator(seed, "reference", task)
+        steps = []
+        for start in range(0, len(mine), batch_size):
+            steps.append(ledger.draw(count, source))
+            part = slice(start, start + batch_size)
+            kept[part] = ledger.add(np.full(len(mine[part]), task), mine[part])
+        reads.append(steps)
+    return _padded(reads), writes
+
+
+def kept(ledgers: Sequence[Ledger], task: int, labels: NDArray[np.int64]) -> Slots:
+    """Return the slot that each example of a task, [R, N], keeps to its end (-1: none)."""
+    return np.stack(
+        [
+            ledger.add(np.full(len(mine), task), mine)
+            for ledger, mine in zip(ledgers, labels, strict=True)
+        ]
+    )
+
+
+def _padded(runs: Sequence[Sequence[Slots]]) -> Reads | None:
+    """Stack the runs' [S][B_rs], padding the shorter ones; None where there is nothing to read."""
+    lengths = np.array([[len(step) for step in steps] for steps in runs])
+    longest = int(lengths.max(initial=0))
+    if longest == 0:
+        return None
+    slots = np.zeros((*lengths.shape, longest), dtype=np.int64)
+    for run, steps in enumerate(runs):
+        for step, part in enumerate(steps):
+            slots[run, step, : len(part)] = part
+    if (lengths == longest).all():
+        return Reads(slots, None)
+    inside = np.arange(longest) < lengths[..., np.newaxis]
+    weights = inside / np.maximum(lengths, 1)[..., np.newaxis]
+    return Reads(slots, weights.astype(np.float32))

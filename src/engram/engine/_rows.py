@@ -1,0 +1,76 @@
+"""Rows of gradients for R stacked runs: the seam between networks and rules."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engram.engine._objective import Batch, Objective, cross_entropy
+from engram.gradients import Mix
+from engram.models import Network
+from engram.rules import Rule
+
+_FEW_ROWS = 3
+
+
+class Rows:
+    """Room for n gradients of R runs, and the step they make.
+
+    ``parameters`` [R, d] belong to the caller and are updated in place.
+    """
+
+    def __init__(self, network: Network, parameters: Tensor) -> None:
+        self.network = network
+        self.parameters = parameters
+        self._rows = parameters.new_empty(parameters.shape[0], 0, parameters.shape[1])
+
+    def gradient(self, batch: Batch, row: Tensor, objective: Objective = cross_entropy) -> Tensor:
+        """Write the gradient of the batch's loss into ``row`` [R, d] and return the losses [R]."""
+        return self.gradients(batch, row.unsqueeze(1), objective).squeeze(1)
+
+    def gradients(self, batch: Batch, rows: Tensor, objective: Objective = cross_entropy) -> Tensor:
+        """Write the gradients of a batch's parts into rows [R, groups, d]; return their losses."""
+        logits, tape = self.network.forward(self.parameters, batch.inputs)
+        losses, at_logits = objective(logits, batch)
+        self.network.backward(self.parameters, tape, at_logits, rows)
+        return losses
+
+    def of(self, current: Batch, reference: Batch | None) -> tuple[Tensor, Tensor]:
+        """Return losses [R, n] and rows [R, n, d]; row 0 is the current batch's.
+
+        The reference goes first, as in the paper's runs: it matters to running averages.
+        """
+        count = 1 + (reference.groups if reference else 0)
+        if self._rows.shape[1] < count:
+            self._rows = self.parameters.new_empty(len(self.parameters), count, self.network.size)
+        rows = self._rows[:, :count]
+        losses = [self.gradients(reference, rows[:, 1:])] if reference else []
+        losses.insert(0, self.gradients(current, rows[:, :1]))
+        return torch.cat(losses, -1), rows
+
+    def step(
+        self, rule: Rule, learning_rate: float, current: Batch, reference: Batch | None
+    ) -> Mix:
+        """Take one step of gradient descent along the mixture that the rule asks for."""
+        losses, rows = self.of(current, reference)
+        matrix = gram(rows) if rule.needs_gram and reference else None
+        weights = rule(losses, matrix)
+        if reference:
+            # The mixture and the step in one product: w <- w - rate * (weights @ rows).
+            self.parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-learning_rate)
+        else:
+            self.descend(rows[:, 0], learning_rate)
+        return Mix(losses, matrix, weights)
+
+    def descend(self, update: Tensor, learning_rate: float) -> None:
+        """Take one plain step of gradient descent."""
+        self.parameters.sub_(update, alpha=learning_rate)
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return the dot products [R, n, n] of rows [R, n, d]."""
+    if rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
+        # A batched product this thin keeps a GPU waiting; multiplying and summing does not.
+        products = [(rows * rows[:, i : i + 1]).sum(-1) for i in range(rows.shape[1])]
+        return torch.stack(products, -1)
+    return torch.bmm(rows, rows.transpose(1, 2))

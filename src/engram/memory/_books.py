@@ -1,0 +1,145 @@
+"""What can be read in a ledger: who sits where, and who may be sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engram.errors import EngramError
+from engram.memory._columns import Ids, Incoming, Integers, identities, incoming
+from engram.memory._example import Example, Id, Tags, Where, condition
+from engram.memory._filing import Filing
+from engram.memory._policies import Policy
+from engram.memory._slots import NONE, Indices
+
+
+class Books:
+    """The reading side of a `Ledger`: nothing here changes what is held."""
+
+    def __init__(self, policy: Policy, max_examples: int | None) -> None:
+        self.policy = policy
+        self._filing = Filing(policy, max_examples)
+        self._by_task: dict[int, Indices] | None = None
+
+    def __len__(self) -> int:
+        return len(self._filing.slots.ids)
+
+    @property
+    def capacity(self) -> int | None:
+        """The most examples that can be held at a time; None where there is no bound."""
+        return self._filing.capacity
+
+    @property
+    def available(self) -> int:
+        """How many may be sampled: all held, or those of the tasks that have ended."""
+        return len(self) if self.policy.include_current else self._filing.slots.sealed
+
+    @property
+    def tasks(self) -> Indices:
+        """The tasks by slot, the least int64 where none was given."""
+        return self._filing.slots.tasks
+
+    @property
+    def labels(self) -> Indices:
+        """The labels by slot, the least int64 where none was given."""
+        return self._filing.slots.labels
+
+    @property
+    def ids(self) -> list[Id]:
+        """The ids by slot."""
+        return self._filing.slots.ids
+
+    @property
+    def tags(self) -> list[Tags | None]:
+        """The tags by slot."""
+        return self._filing.slots.tags
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the examples held have tasks."""
+        return self._filing.slots.has_tasks
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the examples held have labels."""
+        return self._filing.slots.has_labels
+
+    def examples(self) -> Iterator[Example]:
+        """Iterate over everything held, in slot order."""
+        return map(self._filing.slots.example, range(len(self)))
+
+    @property
+    def table(self) -> Indices:
+        """The tasks, the labels and the ids [3, rows]; the ids only where they are `numeric`."""
+        return self._filing.slots.table
+
+    @property
+    def numeric(self) -> bool:
+        """Whether all ids so far were integers of 64 bits."""
+        return self._filing.slots.numeric
+
+    def named(self, ids: Ids | None, where: Where | None) -> list[Id]:
+        """Return the ids asked for: those given, held or not, or of those held that match."""
+        if ids is not None and where is None:
+            return identities(ids)
+        if where is not None and ids is None:
+            matches = condition(where)
+            return [example.id for example in self.examples() if matches(example)]
+        raise EngramError("erase needs either ids or where.")
+
+    def prepare(
+        self,
+        tasks: int | Integers | None,
+        labels: Integers | None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+        *,
+        count: int | None = None,
+    ) -> Incoming:
+        """Return what `add` would file, or refuse it; nothing has changed yet."""
+        batch = incoming(tasks, labels, ids, tags, count)
+        if batch.tasks:
+            self._check(batch)
+        return batch
+
+    def _check(self, batch: Incoming) -> None:
+        """Refuse a batch that lacks what the policy needs, or what the examples held have."""
+        if self.policy.by_class and batch.labels[0] == NONE:
+            raise EngramError(
+                f"{type(self.policy).__name__} keeps examples by class; give labels, "
+                "a one-dimensional integer tensor."
+            )
+        given = (batch.tasks[0] != NONE, batch.labels[0] != NONE)
+        held = (self.has_tasks, self.has_labels)
+        if given != held and len(self):
+            name, has = ("tasks", held[0]) if given[0] != held[0] else ("labels", held[1])
+            was = "with" if has else "without"
+            raise EngramError(
+                f"The memory holds examples {was} {name}; give all batches {was} {name}."
+            )
+
+    def draw(self, count: int, generator: np.random.Generator) -> Indices:
+        """Return ``count`` slots drawn without replacement, all in order if there are fewer."""
+        return draw(self.available, count, generator)
+
+    def slots_by_task(self) -> dict[int, Indices]:
+        """Return the slots of each task that may be sampled, in order."""
+        if self._by_task is None:
+            tasks = self.tasks[: self.available]
+            if self.available and not self.has_tasks:
+                raise EngramError("The memory's examples have no tasks; give tasks when adding.")
+            order = np.argsort(tasks, kind="stable")
+            names, starts = np.unique(tasks[order], return_index=True)
+            parts = np.split(order, starts[1:])
+            self._by_task = dict(zip(names.tolist(), parts, strict=False))
+        return self._by_task
+
+
+def draw(available: int, count: int, generator: np.random.Generator) -> Indices:
+    """Return ``count`` of 0..available-1 without replacement, all in order if there are fewer."""
+    if count < 0:
+        raise EngramError(f"count is {count}; it must be at least 0.")
+    if count >= available:
+        return np.arange(available)
+    return generator.choice(available, count, replace=False, shuffle=False)

@@ -1,0 +1,154 @@
+"""The metadata of a batch as plain columns: one Python value for each example."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from engram.errors import EngramError
+from engram.memory._example import Id, Tags
+from engram.memory._slots import NONE
+
+_INTEGERS = {int}
+_IDENTITIES = {int, str}
+
+Values: TypeAlias = Any
+"""Whatever a user may have given: checked before it is used."""
+
+
+class Array(Protocol):
+    """A tensor or an array: whatever turns itself into a list."""
+
+    def tolist(self) -> Values:
+        """Return the values as Python numbers."""
+
+
+Integers: TypeAlias = Array | Sequence[int]
+Ids: TypeAlias = Array | Iterable[Id]
+
+
+class Incoming(NamedTuple):
+    """A batch's metadata; ``ids`` is None where the memory is to number the examples itself."""
+
+    tasks: list[int]
+    labels: list[int]
+    ids: list[Id] | None
+    tags: list[Tags | None]
+
+
+def incoming(
+    tasks: int | Integers | None,
+    labels: Integers | None,
+    ids: Ids | None,
+    tags: Tags | Sequence[Tags | None] | None,
+    count: int | None,
+) -> Incoming:
+    """Return the columns, all of one length, or refuse what is not that."""
+    own_labels = None if labels is None else integers("labels", labels, count)
+    count = len(own_labels) if count is None and own_labels is not None else count
+    own_ids = None if ids is None else _counted("ids", identities(ids), count)
+    count = len(own_ids) if count is None and own_ids is not None else count
+    own_tasks = _tasks(tasks, count)
+    count = len(own_tasks)
+    none: list[Any] = [None] * count
+    own_tags = none if tags is None else _tags(tags, count)
+    return Incoming(own_tasks, own_labels or [NONE] * count, own_ids, own_tags)
+
+
+def identities(values: Ids) -> list[Id]:
+    """Return the ids as Python integers and strings, or refuse what is neither."""
+    column = None if isinstance(values, str) else _plain(values)
+    if not isinstance(column, list):
+        raise EngramError(f"ids is {values!r}; give a list with one id for each example.")
+    if not _IDENTITIES.issuperset(map(type, column)):
+        column = [_identity(value) for value in column]
+    return column
+
+
+def integers(name: str, values: Integers, count: int | None) -> list[int]:
+    """Return ``count`` integers, or refuse what is not that."""
+    column = _plain(values)
+    if not isinstance(column, list):
+        raise EngramError(f"{name} is {values!r}; give one integer for each example.")
+    if not _INTEGERS.issuperset(map(type, column)):
+        try:
+            column = [operator.index(value) for value in column]
+        except TypeError:
+            raise EngramError(f"{name} must be one-dimensional and hold integers.") from None
+    if column:
+        _check_range(name, min(column), max(column))
+    return _counted(name, column, count)
+
+
+def _tasks(tasks: int | Integers | None, count: int | None) -> list[int]:
+    """Return the task of each example; a single one is every example's."""
+    own = tasks if tasks is None or isinstance(tasks, int) else _plain(tasks)
+    if own is not None and not isinstance(own, int):
+        return integers("tasks", own, count)
+    if count is None:
+        raise EngramError("Nothing tells how many examples there are; give count.")
+    if own is None:
+        return [NONE] * count
+    _check_range("tasks", own, own)
+    return [own] * count
+
+
+def _tags(tags: Tags | Sequence[Tags | None], count: int) -> list[Tags | None]:
+    """Return the tags of each example; a single mapping is every example's."""
+    if isinstance(tags, Mapping):
+        return [_checked(tags)] * count
+    return _counted("tags", [None if own is None else _checked(own) for own in tags], count)
+
+
+def _plain(values: Values) -> Values:
+    """Return the list behind an array or an iterable, and anything else as it is."""
+    if isinstance(values, list):
+        return values
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    return list(values) if isinstance(values, Iterable) else values
+
+
+def _check_range(name: str, least: int, most: int) -> None:
+    if least <= NONE or most >= -NONE:
+        raise EngramError(f"{name} must be integers of 64 bits; {least} to {most} are not.")
+
+
+def _counted(name: str, column: list[Any], count: int | None) -> list[Any]:
+    if count is not None and len(column) != count:
+        raise EngramError(
+            f"{name} has {len(column)} entries for a batch of {count}; give one for each example."
+        )
+    return column
+
+
+def _identity(value: object) -> Id:
+    if isinstance(value, str):
+        return str(value)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise EngramError(f"The id {value!r} is neither an integer nor a string.") from None
+
+
+def _checked(tags: object) -> Tags:
+    """Return a copy of the tags: JSON scalars by name, so that they can be saved as they are."""
+    if not isinstance(tags, Mapping):
+        raise EngramError(f"The tags {tags!r} are not a mapping of names to values.")
+    for name, value in tags.items():
+        fits = value is None or isinstance(value, str | int | float)
+        if (
+            not isinstance(name, str)
+            or not fits
+            or value in (math.inf, -math.inf)
+            or value != value
+        ):
+            raise EngramError(
+                f"The tag {name!r}: {value!r} must be a string naming a string, a finite number, "
+                "a truth value or None."
+            )
+    return dict(tags)

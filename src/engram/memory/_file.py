@@ -1,0 +1,122 @@
+"""A memory on disk: one safetensors file, written whole or not at all; nothing is unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError
+
+FORMAT = "engram-memory"
+VERSION = 1
+
+
+def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
+    """Write a nested state of tensors and JSON values; a failure leaves an older file as it was."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    document, tensors = _split(state, "")
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {"format": FORMAT, "version": str(VERSION), "document": json.dumps(document)}
+    metadata["sha256"] = _digest(metadata, tensors)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        save_file(tensors, temporary, metadata)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except (OSError, SafetensorError) as error:
+        raise EngramError(f"The memory could not be saved as {target}: {error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the state that `write` wrote, or refuse what is not whole and its own."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            _check_version(path, metadata)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise EngramError(f"The memory {path} cannot be read: {error}.") from error
+    except SafetensorError as error:
+        raise EngramError(f"{path} is not a memory file, or is damaged: {error}.") from error
+    if metadata.get("sha256") != _digest(metadata, tensors):
+        raise EngramError(f"The memory {path} is damaged: its checksum does not match.")
+    return _join(json.loads(metadata["document"]), tensors)
+
+
+def _check_version(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise EngramError(f"{path} is not a memory file.")
+    version = metadata.get("version", "")
+    if not version.isdecimal() or int(version) < 1:
+        raise EngramError(f"The memory {path} is damaged: its format version is {version!r}.")
+    if int(version) > VERSION:
+        raise EngramError(
+            f"The memory {path} has format version {version}, and this Engram reads versions up to "
+            f"{VERSION}; install a newer one."
+        )
+
+
+def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of everything but itself: safetensors has no checksum of its own."""
+    digest = hashlib.sha256()
+    signed = {name: text for name, text in metadata.items() if name != "sha256"}
+    digest.update(json.dumps(signed, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        if tensor.numel():  # nothing cannot be viewed as bytes
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _split(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Part a nested state into its JSON values and its tensors by path."""
+    document: dict[str, Any] = {}
+    tensors: dict[str, Tensor] = {}
+    for name, value in state.items():
+        if isinstance(value, Tensor):
+            tensors[prefix + name] = value
+        elif isinstance(value, Mapping):
+            document[name], inner = _split(value, f"{prefix}{name}/")
+            tensors |= inner
+        else:
+            document[name] = value
+    return document, tensors
+
+
+def _join(document: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Put the tensors back where `_split` found them."""
+    for path, tensor in tensors.items():
+        *folders, name = path.split("/")
+        place = document
+        for folder in folders:
+            place = place[folder]
+        place[name] = tensor
+    return document
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power cut, where the system has a way to ask for it."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

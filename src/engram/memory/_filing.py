@@ -1,0 +1,100 @@
+"""The decision on one example: kept or not, in which slot, and who makes room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from engram.memory._example import Id, Tags
+from engram.memory._groups import Group, Groups, Key
+from engram.memory._policies import Policy
+from engram.memory._slots import NONE, Slots
+
+Newcomer: TypeAlias = tuple[int, Id, int, int, Tags | None]
+"""An example at the door: its place in the batch, its id, task, label and tags."""
+
+
+_POOL: Key = (NONE, NONE)
+
+
+class Filing:
+    """Slots and groups kept in step under a policy and a budget of examples; O(1) an example."""
+
+    def __init__(self, policy: Policy, max_examples: int | None) -> None:
+        self.policy = policy
+        self.max_examples: int | None = None
+        self.slots = Slots()
+        self.groups = Groups(policy.uniform, policy.group_limit)
+        if max_examples is not None:
+            self.restrict(max_examples)
+
+    def restrict(self, max_examples: int) -> None:
+        """Lower the budget; only while nothing is held."""
+        held = self.max_examples
+        self.max_examples = max_examples if held is None else min(held, max_examples)
+        self.groups.limit = min(self.groups.limit, self.max_examples)
+
+    @property
+    def capacity(self) -> int | None:
+        """The most examples that can be held at a time; None where there is no bound."""
+        return self.max_examples if self.policy.by_class else self.groups.limit
+
+    def key(self, task: int, label: int) -> Key:
+        """Return the group of a task and a class."""
+        return (task, label) if self.policy.by_class else _POOL
+
+    def offer(self, newcomer: Newcomer, chance: float) -> None:
+        """Keep the newcomer or not, as the policy and ``chance`` (uniform in [0, 1)) decide."""
+        _, id, task, label, _ = newcomer
+        key = (task, label) if self.policy.by_class else _POOL
+        group = self.groups.find(key)
+        group.seen += 1
+        if len(group.members) < group.limit and self._make_room(group, chance):
+            self.groups.grow(key, id)
+            self.slots.append(*newcomer)
+            return
+        leaving = group.exchange(id, chance)
+        if leaving is None:
+            return
+        slot = self.slots.slot_of[leaving]
+        if slot >= self.slots.sealed:
+            self.slots.replace(slot, *newcomer)
+        else:  # the slot may be sampled already, the newcomer not before its task has ended
+            self.slots.remove(slot)
+            self.slots.append(*newcomer)
+
+    def _make_room(self, group: Group, chance: float) -> bool:
+        """Tell whether the group may grow; in a full memory, at a larger one's expense."""
+        if self.max_examples is None or len(self.slots.ids) < self.max_examples:
+            return True
+        if len(group.members) == self.groups.largest:
+            return False
+        self.slots.remove(self.slots.slot_of[self.groups.evict(chance)])
+        return True
+
+    def update(self, newcomer: Newcomer) -> bool:
+        """Take the newcomer for the one held under its id; False if it is to be offered anew."""
+        _, id, task, label, _ = newcomer
+        slot = self.slots.slot_of.get(id)
+        if slot is None:
+            return False
+        if self.key_at(slot) == self.key(task, label):
+            self.slots.replace(slot, *newcomer)
+            return True
+        self.discard([id])
+        return False
+
+    def discard(self, ids: Iterable[Id]) -> None:
+        """Drop those of the ids that are held; O(the sizes of their groups)."""
+        leaving: dict[Key, set[Id]] = {}
+        for id in ids:
+            slot = self.slots.slot_of.get(id)
+            if slot is not None:
+                leaving.setdefault(self.key_at(slot), set()).add(id)
+                self.slots.remove(slot)
+        for key, members in leaving.items():
+            self.groups.discard(key, members)
+
+    def key_at(self, slot: int) -> Key:
+        """Return the group of who sits in a slot."""
+        return self.key(int(self.slots.tasks[slot]), int(self.slots.labels[slot]))

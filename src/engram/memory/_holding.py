@@ -1,0 +1,158 @@
+"""A ledger and a storage in step: examples go in, samples come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, overload
+
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.memory._books import draw
+from engram.memory._columns import Ids, Integers
+from engram.memory._draws import Draws
+from engram.memory._example import Erasure, Id, Tags
+from engram.memory._ledger import Ledger
+from engram.memory._policies import Policy, positive
+from engram.memory._slots import Indices
+from engram.memory._structure import Batch, example_nbytes
+from engram.memory._tensor_storage import TensorStorage
+
+
+class Sample(NamedTuple):
+    """Examples as they were added, with tasks and labels [n] (None if they have none) and ids.
+
+    >>> Sample(torch.zeros(1, 3), tasks=None, labels=torch.tensor([4]), ids=[7]).ids
+    [7]
+    """
+
+    batch: Batch
+    tasks: Tensor | None
+    labels: Tensor | None
+    ids: list[Id]
+
+
+class Holding:
+    """What a `Memory` does at every step of a training run."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        storage: TensorStorage | None = None,
+        *,
+        max_examples: int | None = None,
+        max_bytes: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if max_bytes is not None:
+            positive("max_bytes", max_bytes)
+        self.policy = policy
+        self.storage = TensorStorage() if storage is None else storage
+        self.max_bytes = max_bytes
+        self.erasures: list[Erasure] = []
+        self._ledger = Ledger(policy, max_examples=max_examples, seed=seed)
+        self._draws = Draws(seed)
+        self._table: Indices | None = None
+        self._columns: list[Tensor] = []  # the table's, as tensors
+
+    def __len__(self) -> int:
+        return len(self._ledger)
+
+    @property
+    def available(self) -> int:
+        """How many examples may be sampled: all held, or those of the tasks that have ended."""
+        return self._ledger.available
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tensors that the storage has allocated."""
+        return self.storage.nbytes
+
+    def add(
+        self,
+        batch: Batch,
+        *,
+        tasks: int | Integers | None = None,
+        labels: Integers | None = None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+    ) -> None:
+        """Offer a batch; the policy decides what stays. O(batch), whatever the memory holds.
+
+        ``labels`` are by default a tuple's last tensor, if that is one-dimensional and of integers.
+        ``tags`` are JSON scalars by name: one mapping for all, or one for each example. An id that
+        is held already is updated, one that was erased is passed over.
+        """
+        tensors = self.storage.check(batch)
+        count = len(tensors[0])
+        if not count:
+            return
+        labels = self.storage.labels(batch) if labels is None else labels
+        incoming = self._ledger.prepare(tasks, labels, ids, tags, count=count)
+        self._make_room(batch, tensors, count)
+        slots = self._ledger.file(incoming)
+        if self._ledger.moves is not None:
+            self.storage.move(self._ledger.moves)
+        self.storage.write(slots, tensors)
+
+    def _make_room(self, batch: Batch, tensors: list[Tensor], count: int) -> None:
+        """Allocate rows before the books change: running out of memory leaves them as they were."""
+        rows, needed = self.storage.rows, len(self._ledger) + count
+        if rows and (needed <= rows or rows == self._ledger.capacity):
+            return
+        if self.max_bytes is not None and not rows:
+            size = example_nbytes(tensors)
+            if size > self.max_bytes:
+                raise EngramError(
+                    f"max_bytes is {self.max_bytes}, less than the {size} bytes of one example."
+                )
+            self._ledger.restrict(self.max_bytes // max(size, 1))
+        wanted = max(needed, 2 * rows)
+        self.storage.resize(allocation(wanted, self._ledger, self.max_bytes), batch)
+
+    def end_task(self) -> None:
+        """Seal: everything held may be sampled from now on."""
+        self._ledger.end_task()
+
+    @overload
+    def sample(self, count: int, by_task: Literal[False] = False) -> Sample | None: ...
+    @overload
+    def sample(self, count: int, by_task: Literal[True]) -> dict[int, Sample] | None: ...
+    def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
+        """Return ``count`` examples drawn without replacement, all of them if there are fewer.
+
+        With ``by_task``: up to ``count`` of each task. None where nothing is available.
+        """
+        if count < 0:
+            raise EngramError(f"count is {count}; it must be at least 0.")
+        if not self.available:
+            return None
+        if not by_task:
+            return self._read(self._draws.take(count, self.available))
+        return {
+            task: self._read(slots[draw(len(slots), count, self._draws.generator)])
+            for task, slots in self._ledger.slots_by_task().items()
+        }
+
+    def _read(self, slots: Indices) -> Sample:
+        ledger, place, index = self._ledger, self.storage.place, torch.from_numpy(slots)
+        if self._table is not ledger.table:
+            self._table = ledger.table
+            self._columns = [torch.from_numpy(column) for column in self._table]
+        batch = self.storage.read(place(index))
+        tasks, labels, numbers = (column.index_select(0, index) for column in self._columns)
+        return Sample(
+            batch,
+            place(tasks) if ledger.has_tasks else None,
+            place(labels) if ledger.has_labels else None,
+            numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
+        )
+
+
+def allocation(wanted: int, ledger: Ledger, max_bytes: int | None) -> int:
+    """Return how many rows to allocate where so many are wanted."""
+    if ledger.capacity is None:
+        return wanted
+    in_full = max_bytes is not None or not ledger.policy.by_class
+    return ledger.capacity if in_full else min(wanted, ledger.capacity)

@@ -1,0 +1,146 @@
+"""A policy at work: which of the incoming examples are kept, and in which slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engram.errors import EngramError
+from engram.memory import _ledger_state
+from engram.memory._books import Books
+from engram.memory._columns import Ids, Incoming, Integers
+from engram.memory._example import Id, Tags, Where
+from engram.memory._policies import Policy, policy_from_json, policy_to_json, positive
+from engram.memory._slots import Indices, Moves
+
+
+class Ledger(Books):
+    """The books of a memory: ids, tasks, labels and tags by slot. It never sees a tensor.
+
+    Slots 0..len-1 are taken, and those below `available` may be sampled. With ``max_examples`` a
+    policy by class makes room by giving up an example of the largest (task, class): its oldest
+    (`ClassRing`), or any (`ClassSample`, whose groups so stay uniform samples).
+
+    An id that is held already is updated in place: contents, label, tags. If it comes back as
+    another task or class under a policy by class, the old one goes and it is filed anew. Examples
+    without ids are numbered in the order in which they come; no number is used twice.
+
+    >>> from engram.memory import ClassRing
+    >>> ledger = Ledger(ClassRing(2))
+    >>> ledger.add(tasks=0, labels=[5, 5, 5, 7])
+    array([-1,  1,  0,  2])
+    >>> ledger.available, len(ledger)
+    (0, 3)
+    >>> ledger.end_task()
+    >>> ledger.available, ledger.ids
+    (3, [2, 1, 3])
+    """
+
+    def __init__(self, policy: Policy, *, max_examples: int | None = None, seed: int = 0) -> None:
+        if not isinstance(policy, Policy):
+            raise EngramError(f"policy is {policy!r}; give one such as Reservoir(1000).")
+        if max_examples is not None:
+            positive("max_examples", max_examples)
+        if not isinstance(seed, int) or seed < 0:
+            raise EngramError(f"seed is {seed!r}; it must be a whole number of at least 0.")
+        super().__init__(policy, max_examples)
+        self.moves: Moves | None = None
+        """What the last `add` asks a storage to move before it writes; as a rule nothing (None).
+
+        Rows move where an example of a finished task makes room for a current one (a full memory,
+        a task taken up again), and where an id comes back as another class.
+        """
+        self._generator = np.random.default_rng((seed, 0))
+        self._next_id = 0
+        self._erased: dict[Id, None] = {}
+
+    def restrict(self, max_examples: int) -> None:
+        """Lower the budget; only while nothing is held."""
+        self._filing.restrict(max_examples)
+
+    def add(
+        self,
+        tasks: int | Integers | None,
+        labels: Integers | None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+        *,
+        count: int | None = None,
+    ) -> Indices:
+        """Return each example's slot, -1 where it was not kept or a later one of the batch took it.
+
+        ``tasks`` may be one integer for all. ``count`` is needed only where nothing else tells how
+        many examples there are. A storage follows `moves` before it writes.
+        """
+        batch = self.prepare(tasks, labels, ids, tags, count=count)
+        return np.array(self.file(batch), np.int64)
+
+    def file(self, batch: Incoming) -> list[int]:
+        """File what `prepare` has checked; return the slots as `add` does."""
+        count = len(batch.tasks)
+        chances = self._generator.random(count).tolist() if self.policy.uniform else [0.0] * count
+        names = self._names(batch.ids, count)
+        filing, erased = self._filing, self._erased
+        columns = zip(range(count), names, batch.tasks, batch.labels, batch.tags, strict=True)
+        for newcomer, chance in zip(columns, chances, strict=True):
+            if batch.ids is not None and (newcomer[1] in erased or filing.update(newcomer)):
+                continue
+            filing.offer(newcomer, chance)
+        slots, self.moves = filing.slots.settle(count)
+        if self.policy.include_current or self.moves is not None:
+            self._by_task = None
+        return slots
+
+    def _names(self, ids: list[Id] | None, count: int) -> Sequence[Id]:
+        """Return the ids, numbers that were never used where none are given."""
+        if ids is None:
+            self._next_id += count
+            return range(self._next_id - count, self._next_id)
+        self._filing.slots.expect(ids)
+        self._reserve(ids)
+        return ids
+
+    def _reserve(self, ids: list[Id]) -> None:
+        """Keep the numbers to come clear of these ids."""
+        self._next_id = max([self._next_id, *(id + 1 for id in ids if isinstance(id, int))])
+
+    def end_task(self) -> None:
+        """Seal: everything held may be sampled from now on."""
+        if not self.policy.include_current:
+            self._filing.slots.sealed = len(self)
+            self._by_task = None
+
+    def erase(self, ids: Ids | None = None, where: Where | None = None) -> Moves | None:
+        """Drop these for good: their ids, held or not, never enter again.
+
+        Returns what a storage has to move and to clear; None if nothing was held.
+        """
+        leaving = self.named(ids, where)
+        self._erased.update(dict.fromkeys(leaving))
+        self._reserve(leaving)
+        self._filing.discard(leaving)
+        self._by_task = None
+        return self._filing.slots.settle(0)[1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything, the generator included, as arrays and JSON values."""
+        return {
+            "policy": policy_to_json(self.policy),
+            "generator": self._generator.bit_generator.state,
+            "next_id": self._next_id,
+            "erased": _ledger_state.to_bytes(list(self._erased)),
+            "filing": _ledger_state.save(self._filing),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict` of the same policy, bit for bit."""
+        policy = policy_from_json(state["policy"])
+        if policy != self.policy:
+            raise EngramError(f"The state is of {policy}; this memory's policy is {self.policy}.")
+        self._generator.bit_generator.state = state["generator"]
+        self._next_id = state["next_id"]
+        self._erased = dict.fromkeys(_ledger_state.from_bytes(state["erased"]))
+        self._filing = _ledger_state.load(policy, state["filing"])
+        self._by_task = self.moves = None

@@ -1,0 +1,131 @@
+"""The episodic memory: governed, and lasting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import torch
+
+from engram.errors import EngramError
+from engram.memory import _file
+from engram.memory._columns import Ids, Integers, integers
+from engram.memory._example import Erasure, Example, Where
+from engram.memory._holding import Holding, Sample, allocation
+from engram.memory._ledger import Ledger
+from engram.memory._ledger_state import from_bytes, to_bytes
+from engram.memory._policies import policy_from_json
+from engram.memory._state import to_arrays, to_tensors
+from engram.memory._tensor_storage import TensorStorage
+
+
+class Memory(Holding):
+    """Examples of the past, kept by a policy in a storage (`TensorStorage`), within a budget.
+
+    ``max_examples`` and ``max_bytes`` bound what is held; the bytes are those of the storage's
+    tensors. A pool (`Reservoir`, `Fifo`) and a budget in bytes are allocated in full by the first
+    batch, so that growing never needs old rows beside new ones; other rows grow geometrically.
+
+    An example that was erased is gone: its row is overwritten, its id never enters again, and the
+    record of it, in ``erasures``, is saved with the memory.
+
+    >>> from engram.memory import Reservoir
+    >>> memory = Memory(Reservoir(capacity=100), max_bytes=640)
+    >>> memory.add((torch.zeros(30, 14), torch.zeros(30, dtype=torch.int64)))
+    >>> len(memory), memory.nbytes
+    (10, 640)
+    >>> sample = memory.sample(4)
+    >>> sample.batch[0].shape, sample.labels
+    (torch.Size([4, 14]), tensor([0, 0, 0, 0]))
+    >>> memory.erase(ids=sample.ids, reason="withdrawn").reason, len(memory)
+    ('withdrawn', 6)
+    """
+
+    def examples(self) -> Iterator[Example]:
+        """Iterate over the metadata of everything held, in slot order."""
+        return self._ledger.examples()
+
+    def read(self, slots: Integers) -> Sample:
+        """Return the examples in these slots, available or not."""
+        wanted = np.array(integers("slots", slots, None), np.int64)
+        if not len(self) or ((wanted < 0) | (wanted >= len(self))).any():
+            raise EngramError(f"The memory holds the slots 0 to {len(self) - 1}; not {slots}.")
+        return self._read(wanted)
+
+    def erase(
+        self, ids: Ids | None = None, where: Where | None = None, reason: str = ""
+    ) -> Erasure:
+        """Erase examples for good, by id or by metadata, and return the record of it.
+
+        ``where`` is a function of an `Example`, or the values its fields must have:
+        ``{"task": 3, "label": 7, "tags": {"customer": "x"}}``. An id that is not held is recorded
+        too, and never enters.
+        """
+        leaving = self._ledger.named(ids, where)
+        moves = self._ledger.erase(leaving)
+        if moves is not None:
+            self.storage.move(moves)
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        self.erasures.append(Erasure(when, tuple(leaving), reason))
+        return self.erasures[-1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of everything as tensors and JSON values, the generators included."""
+        state = self._state()
+        rows = state["storage"]["rows"]
+        rows.update({place: tensor.clone() for place, tensor in rows.items()})
+        return state
+
+    def _state(self) -> dict[str, Any]:
+        """Return `state_dict` with the storage's own rows: for a file, they need no copy."""
+        return {
+            "max_bytes": self.max_bytes,
+            "draws": to_tensors(self._draws.state_dict()),
+            "erasures": torch.from_numpy(to_bytes(self.erasures)),
+            "ledger": to_tensors(self._ledger.state_dict()),
+            "storage": self.storage.state_dict(len(self)),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict` of the same policy and kind of storage, bit for bit."""
+        ledger = Ledger(self.policy)
+        ledger.load_state_dict(to_arrays(state["ledger"]))
+        rows = allocation(len(ledger), ledger, state["max_bytes"])
+        self.storage.load_state_dict(state["storage"], rows)
+        self._ledger, self.max_bytes = ledger, state["max_bytes"]
+        self._draws.load_state_dict(to_arrays(state["draws"]))
+        records = from_bytes(state["erasures"].cpu().numpy())
+        self.erasures = [Erasure(when, tuple(ids), reason) for when, ids, reason in records]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one safetensors file; a failure leaves an older file as it was.
+
+        An `IndexStorage` saves its indices, not the data.
+        """
+        _file.write(path, self._state())
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: torch.device | str | None = None,
+        *,
+        storage: TensorStorage | None = None,
+    ) -> Memory:
+        """Return the memory that `save` wrote; it goes on as the saved one would have, bit for bit.
+
+        ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
+        of the same data.
+        """
+        state = _file.read(path)
+        if state["storage"]["kind"] == "indices" and storage is None:
+            raise EngramError(
+                f"The memory {path} holds indices into data; give storage=IndexStorage(data)."
+            )
+        policy = policy_from_json(state["ledger"]["policy"])
+        memory = cls(policy, TensorStorage(device) if storage is None else storage)
+        memory.load_state_dict(state)
+        return memory

@@ -1,0 +1,154 @@
+"""Who sits in which slot: a dense table that knows which rows a storage has to move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engram.memory._example import Example, Id, Tags
+
+NONE = int(np.iinfo(np.int64).min)
+"""Stands in the arrays of tasks and labels where an example has none."""
+
+Indices: TypeAlias = NDArray[np.int64]
+
+
+class Moves(NamedTuple):
+    """Rows that change their slot, for a storage to follow.
+
+    Read the rows ``source``, write them to ``target``, then clear the rows from ``length`` (what
+    is held now) to ``previous`` (what was held before).
+
+    >>> Moves(source=np.array([9]), target=np.array([4]), length=9, previous=10).length
+    9
+    """
+
+    source: Indices
+    target: Indices
+    length: int
+    previous: int
+
+
+class Slots:
+    """The columns of the table: slots 0..len-1 are taken, those below ``sealed`` for sampling.
+
+    Between two calls of `settle` it keeps track of where every row comes from, so that any
+    sequence of changes amounts to one set of moves followed by one set of writes.
+    """
+
+    def __init__(self) -> None:
+        self.sealed = 0
+        self.has_tasks = self.has_labels = False  # of those held: all or none
+        self.ids: list[Id] = []
+        self.tags: list[Tags | None] = []
+        self.slot_of: dict[Id, int] = {}
+        # By slot: the tasks, the labels and, while all are numbers, the ids once more: what a
+        # sample needs is read from an array much faster than from a list.
+        self.table = np.empty((3, 16), np.int64)
+        self.numeric = True
+        self._tasks, self._labels, self._numbers = self.table
+        self._start()
+
+    def _start(self) -> None:
+        self._previous = len(self.ids)
+        self._vacated = False
+        self._incoming: dict[int, int] = {}  # slot -> place in the batch of who sits there now
+        self._origin: dict[int, int] = {}  # slot -> slot where its row was at the last `settle`
+
+    @property
+    def tasks(self) -> Indices:
+        """The tasks by slot, `NONE` where there is none."""
+        return self._tasks[: len(self.ids)]
+
+    @property
+    def labels(self) -> Indices:
+        """The labels by slot, `NONE` where there is none."""
+        return self._labels[: len(self.ids)]
+
+    def expect(self, ids: Iterable[Id]) -> None:
+        """Get ready for ids given by the user, which need not be numbers."""
+        if self.numeric:
+            self.numeric = all(type(id) is int and -NONE > id >= NONE for id in ids)
+
+    def example(self, slot: int) -> Example:
+        """Return who sits in a slot."""
+        task, label = int(self._tasks[slot]), int(self._labels[slot])
+        return Example(
+            self.ids[slot],
+            None if task == NONE else task,
+            None if label == NONE else label,
+            self.tags[slot],
+        )
+
+    def append(self, place: int, id: Id, task: int, label: int, tags: Tags | None) -> None:
+        """Seat the newcomer at this place of the batch in a slot of its own."""
+        slot = len(self.ids)
+        if not slot:
+            self.has_tasks, self.has_labels = task != NONE, label != NONE
+        if slot == len(self._tasks):
+            self.table = np.concatenate([self.table, np.empty_like(self.table)], axis=1)
+            self._tasks, self._labels, self._numbers = self.table
+        self.ids.append(id)
+        self.tags.append(tags)
+        self.slot_of[id] = slot
+        self.replace(slot, place, id, task, label, tags)
+
+    def replace(
+        self, slot: int, place: int, id: Id, task: int, label: int, tags: Tags | None
+    ) -> None:
+        """Seat a newcomer in a slot that another one leaves."""
+        del self.slot_of[self.ids[slot]]
+        self.slot_of[id] = slot
+        self.ids[slot] = id
+        self.tags[slot] = tags
+        self._tasks[slot] = task
+        self._labels[slot] = label
+        if self.numeric:
+            self._numbers[slot] = id
+        self._incoming[slot] = place  # a row that was to move here is overwritten by the write
+
+    def remove(self, slot: int) -> None:
+        """Empty a slot; the last sealed row and the last row of all move up, so none is missing."""
+        del self.slot_of[self.ids[slot]]
+        if slot < self.sealed:
+            self.sealed -= 1
+            self._relocate(self.sealed, slot)
+            slot = self.sealed
+        last = len(self.ids) - 1
+        self._relocate(last, slot)
+        self.ids.pop()
+        self.tags.pop()
+        self._incoming.pop(last, None)
+        self._origin.pop(last, None)
+        self._vacated = True
+
+    def _relocate(self, source: int, target: int) -> None:
+        if source == target:
+            return
+        self.ids[target] = self.ids[source]
+        self.tags[target] = self.tags[source]
+        self.slot_of[self.ids[source]] = target
+        self.table[:, target] = self.table[:, source]
+        self._incoming.pop(target, None)
+        self._origin.pop(target, None)
+        place = self._incoming.pop(source, None)
+        if place is None:
+            self._origin[target] = self._origin.pop(source, source)
+        else:
+            self._incoming[target] = place
+
+    def settle(self, count: int) -> tuple[list[int], Moves | None]:
+        """Return the slots of a batch of ``count`` (-1: not held), and the moves that go first."""
+        slots = [-1] * count
+        for slot, place in self._incoming.items():
+            slots[place] = slot
+        moves = None
+        if self._vacated:
+            moved = [(source, slot) for slot, source in self._origin.items() if source != slot]
+            pairs = np.array(moved, np.int64).reshape(-1, 2)
+            moves = Moves(pairs[:, 0], pairs[:, 1], len(self.ids), self._previous)
+        self._start()
+        return slots, moves

@@ -1,0 +1,141 @@
+"""Examples in rows of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.memory._slots import Moves
+from engram.memory._structure import (
+    Batch,
+    Structure,
+    check_lengths,
+    describe,
+    example_nbytes,
+    flatten,
+    own_labels,
+    rebuild,
+)
+
+
+class TensorStorage:
+    """Rows of tensors: a batch of any structure, each tensor with its own shape and dtype.
+
+    The first batch fixes the structure, the shapes, the dtypes and, unless one is given, the
+    device. A named tuple comes back as a tuple, any mapping as a dict.
+
+    >>> storage = TensorStorage()
+    >>> batch = {"image": torch.zeros(2, 3), "label": torch.tensor([4, 5])}
+    >>> storage.resize(10, batch)
+    >>> storage.nbytes == 10 * (3 * 4 + 8)
+    True
+    """
+
+    kind = "tensors"
+
+    def __init__(self, device: torch.device | str | None = None) -> None:
+        self.device = None if device is None else torch.device(device)
+        self.rows = 0
+        """How many rows are allocated."""
+        self._structure: Structure | None = None
+        self._rows: list[Tensor] = []
+        self._examples: list[tuple[torch.Size, torch.dtype]] = []
+        self._accepted: tuple[list[torch.Size], list[torch.dtype]] | None = None
+        self._on_host = True
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows allocated."""
+        return sum(tensor.nbytes for tensor in self._rows)
+
+    def check(self, batch: object) -> list[Tensor]:
+        """Return the batch's tensors, or refuse a batch that does not fit the first one."""
+        tensors = flatten(describe(batch) if self._structure is None else self._structure, batch)
+        shapes = [tensor.shape for tensor in tensors], [tensor.dtype for tensor in tensors]
+        if shapes == self._accepted:
+            return tensors
+        check_lengths(tensors)
+        for tensor, (shape, dtype) in zip(tensors, self._examples, strict=False):
+            if tensor.shape[1:] != shape or tensor.dtype != dtype:
+                raise EngramError(
+                    f"A tensor of the batch has examples of {tuple(tensor.shape[1:])} "
+                    f"{tensor.dtype}; in the first batch they were {tuple(shape)} {dtype}."
+                )
+        if self._examples:
+            self._accepted = shapes
+        return tensors
+
+    def labels(self, batch: object) -> Tensor | None:
+        """Return the labels that a batch itself holds: a tuple's last tensor, if it can be that."""
+        return own_labels(batch)
+
+    def resize(self, rows: int, batch: object) -> None:
+        """Allocate this many rows for examples such as the batch's, and keep what is there."""
+        old = self._rows or [tensor[:0] for tensor in self.check(batch)]
+        device = self.device or old[0].device
+        try:
+            # Not zeros: on the host, memory that nobody has written to yet costs nothing.
+            new = [torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=device) for t in old]
+        except RuntimeError as error:
+            size = rows * example_nbytes(old)
+            raise EngramError(
+                f"The memory cannot allocate {rows:,} rows ({size:,} bytes) on {device}; "
+                "give it a smaller capacity or budget."
+            ) from error
+        for source, target in zip(old, new, strict=True):
+            target[: len(source)] = source.detach()
+        self._structure = self._structure or describe(batch)
+        self._examples = [(row.shape[1:], row.dtype) for row in new]
+        self.device, self.rows, self._rows = device, rows, new
+        self._on_host = device.type == "cpu"
+
+    def write(self, slots: list[int], tensors: list[Tensor]) -> None:
+        """Write each example to its slot; -1 is nowhere."""
+        if -1 in slots:
+            kept = [place for place, slot in enumerate(slots) if slot >= 0]
+            slots, chosen = [slots[place] for place in kept], torch.tensor(kept, dtype=torch.int64)
+            tensors = [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
+        if slots:
+            target, device = self.place(torch.from_numpy(np.array(slots, np.int64))), self.device
+            for row, tensor in zip(self._rows, tensors, strict=True):
+                own = tensor if tensor.device == device else tensor.to(device)
+                row.index_copy_(0, target, own.detach())
+
+    def move(self, moves: Moves) -> None:
+        """Move rows, and overwrite the rows that are free now with zeros."""
+        source, target = (self.place(torch.from_numpy(slots)) for slots in moves[:2])
+        for row in self._rows:
+            row.index_copy_(0, target, row.index_select(0, source))
+            row[moves.length : moves.previous] = 0
+
+    def place(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of the host on the storage's device."""
+        return tensor if self._on_host else tensor.to(self.device)
+
+    def read(self, slots: Tensor) -> Batch:
+        """Return the rows as a batch of the structure that was added."""
+        assert self._structure is not None  # a memory reads only what it has written
+        return rebuild(self._structure, (row.index_select(0, slots) for row in self._rows))
+
+    def state_dict(self, length: int) -> dict[str, Any]:
+        """Return the first ``length`` rows (not copied) and their structure."""
+        rows = {str(place): row[:length] for place, row in enumerate(self._rows)}
+        return {"kind": self.kind, "structure": self._structure, "rows": rows}
+
+    def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
+        """Take over the rows and structure, copied into ``rows`` allocated ones."""
+        if state["kind"] != self.kind:
+            raise EngramError(
+                f"The state holds {state['kind']}; this memory's storage holds {self.kind}."
+            )
+        self.rows, self._rows, self._examples = 0, [], []
+        self._structure = self._accepted = None
+        if state["structure"] is not None:
+            tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
+            self.resize(rows, rebuild(state["structure"], iter(tensors)))
+            for row, tensor in zip(self._rows, tensors, strict=True):
+                row[: len(tensor)] = tensor

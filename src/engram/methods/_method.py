@@ -1,0 +1,145 @@
+"""What a method is, and the register of their names."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from engram.engine import Batch, Rows
+from engram.errors import unknown
+from engram.gradients import Mix
+from engram.models import Network
+from engram.settings import Scalar, Settings, setting
+from engram.streams import Examples, Stream
+
+
+@dataclass(frozen=True)
+class MethodSettings(Settings):
+    """What every method can be told."""
+
+    learning_rate: float = setting(0.1, "step size of plain SGD, constant", above=0)
+    batch_size: int = setting(10, "examples of the current task in a step", least=1)
+
+
+class Setup(NamedTuple):
+    """What a method is built from: R networks in one, and the shape of the stream to come."""
+
+    network: Network
+    parameters: Tensor  # [R, d], updated in place
+    seeds: Sequence[int]
+    stream: Stream
+
+
+class Method(ABC):
+    """Learns R runs of a stream of tasks, one batch at a time.
+
+    A step is ``observe``. Around a task come ``begin_task``, which is told the labels to come
+    (so that what will be remembered can be planned) but sees no input, and ``end_task``, which
+    is handed the task's data through the one counted door.
+    """
+
+    state: ClassVar[tuple[str, ...]] = ("parameters",)
+    """The attributes that a checkpoint holds: tensors, or what JSON can hold."""
+
+    capturable: bool = False
+    """Whether a step may be recorded once and replayed.
+
+    Such a step reads nothing back to the host, and what it takes from ``step`` is told by
+    ``kind``; whatever else depends on it goes by ``position``, the step's number on the device.
+    """
+
+    def __init__(self, setup: Setup, settings: Any) -> None:  # noqa: ANN401 (each has its own)
+        self.network = setup.network
+        self.parameters = setup.parameters
+        self.rows = Rows(setup.network, setup.parameters)
+        self.settings = settings
+
+    def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: B027 (may do nothing)
+        """Get ready for a task whose labels, in order, will be [R, N]."""
+
+    @abstractmethod
+    def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
+        """Learn batch ``step`` of a task; ``stored`` are its inputs as the stream has them."""
+
+    def end_task(self, task: int, finished: FinishedTask) -> None:  # noqa: B027
+        """Do what a method does with a task's data when it ends."""
+
+    def kind(self, step: int) -> Hashable:  # noqa: ARG002
+        """Tell steps apart that do other work; steps of one kind differ in their data alone."""
+        return None
+
+    def locate(self, position: Tensor | None) -> None:  # noqa: B027
+        """Take the number of the step in hand from the device, or (None) from ``step`` again."""
+
+    def predict(self, inputs: Tensor, columns: Tensor | None, task: int) -> Tensor:  # noqa: ARG002
+        """Return logits [R, B, classes] for test inputs [B, ...] of a task (see TestBatch)."""
+        return self.network.predict(self.parameters, inputs, columns)
+
+    def facts(self) -> dict[str, int]:
+        """Return what the method holds, for one run."""
+        return {"parameters": self.network.size}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next step depends on, apart from the stream."""
+        return {
+            name: value.clone() if isinstance(value := getattr(self, name), Tensor) else value
+            for name in self.state
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where ``state_dict`` was taken."""
+        for name in self.state:
+            if isinstance(held := getattr(self, name), Tensor):
+                held.copy_(state[name])
+            else:
+                setattr(self, name, state[name])
+
+
+class FinishedTask:
+    """The one door to a task's data after its single pass; it counts what goes through."""
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+        self.reads = 0  # examples read again, for one run
+
+    def examples(self) -> Examples:
+        """Return the whole task again, in the order it was seen."""
+        self.reads += self._examples.labels.shape[1]
+        return self._examples
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method by name: how to build it, its settings, and the paper's values by benchmark."""
+
+    name: str
+    build: Callable[[Setup, Any], Method]
+    settings: type[MethodSettings]
+    presets: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
+    search: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)  # the tuning grid
+    joint: bool = False  # trains on the shuffled union of all tasks
+    numerics: int = 1  # raised when a change of the code changes the numbers
+
+
+_METHODS: dict[str, Entry] = {}
+
+
+def register(entry: Entry) -> None:
+    """Make a method known by its name."""
+    _METHODS[entry.name] = entry
+
+
+def names() -> list[str]:
+    """Return the names of all methods."""
+    return sorted(_METHODS)
+
+
+def method_entry(name: str) -> Entry:
+    """Return the method of that name, or an error that lists the valid ones."""
+    if name not in _METHODS:
+        raise unknown("method", name, _METHODS)
+    return _METHODS[name]

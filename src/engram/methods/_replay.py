@@ -1,0 +1,99 @@
+"""The methods that mix gradients: one implementation, a rule and a memory each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from engram.engine import Bank, Batch
+from engram.errors import EngramError
+from engram.gradients import Mix
+from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
+from engram.methods._method import FinishedTask, Method, MethodSettings, Setup
+from engram.rules import GEM, Rule
+from engram.settings import setting
+
+
+@dataclass(frozen=True)
+class ReplaySettings(MethodSettings):
+    """What every method with an episodic memory can be told."""
+
+    reference_batch: int = setting(256, "examples of the memory in a step", least=1)
+    memory_per_class: int = setting(25, "examples kept of each class of each task", least=1)
+    memory: Literal["ring", "sample", "reservoir", "fifo"] = setting(
+        "ring",
+        "ring, sample: of finished tasks alone, as in the paper's runs; "
+        "reservoir, fifo: the current task included (fifo is Algorithm 1 as printed)",
+    )
+
+
+class Replay(Method):
+    """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
+
+    settings: ReplaySettings
+
+    def __init__(self, setup: Setup, settings: ReplaySettings, rule: Rule) -> None:
+        super().__init__(setup, settings)
+        self.rule = rule
+        self.capturable = not isinstance(rule, GEM)  # whose program is solved on the host
+        stream = setup.stream
+        capacity = settings.memory_per_class * stream.classes * stream.tasks
+        policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
+            "ring": lambda: ClassRing(settings.memory_per_class),
+            "sample": lambda: ClassSample(settings.memory_per_class),
+            "reservoir": lambda: Reservoir(capacity),
+            "fifo": lambda: Fifo(capacity),
+        }
+        if rule.reference == "per task" and settings.memory in ("reservoir", "fifo"):
+            raise EngramError(
+                f"memory must be ring or sample for a method with a gradient for each past task, "
+                f"not {settings.memory!r}."
+            )
+        ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
+        self.bank = Bank(ledgers, setup.seeds, capacity, stream.normalise)
+
+    def begin_task(self, task: int, labels: Tensor) -> None:
+        """Plan what the task's steps will read from the memory and write to it."""
+        self.bank.plan(
+            task,
+            labels,
+            self.settings.batch_size,
+            self.settings.reference_batch,
+            per_task=self.rule.reference == "per task",
+        )
+
+    def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
+        """Take the step, then write the memory."""
+        reference = self.bank.reference(step)
+        mix = self.rows.step(self.rule, self.settings.learning_rate, batch, reference)
+        self.bank.write(step, stored, batch.labels)
+        return mix
+
+    def kind(self, step: int) -> Hashable:
+        """Tell steps apart by what they read and whether they write."""
+        return self.bank.planned.kind(step) if self.bank.planned else None
+
+    def locate(self, position: Tensor | None) -> None:
+        """Let the memory's plan be read at the device's step."""
+        if self.bank.planned:
+            self.bank.planned.position = position
+
+    def end_task(self, task: int, finished: FinishedTask) -> None:  # noqa: ARG002
+        """Let the tasks that follow read what this one left."""
+        self.bank.end_task()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next step depends on, the memory included."""
+        return super().state_dict() | {"bank": self.bank.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where ``state_dict`` was taken."""
+        super().load_state_dict(state)
+        self.bank.load_state_dict(state["bank"])
+
+    def facts(self) -> dict[str, int]:
+        """Return what the method holds, for one run."""
+        return super().facts() | {"memory_bytes": self.bank.nbytes}

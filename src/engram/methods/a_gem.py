@@ -1,0 +1,14 @@
+"""A-GEM: the current gradient, projected where it conflicts with the memory's."""
+
+from __future__ import annotations
+
+from engram.methods._method import Entry, Setup, register
+from engram.methods._replay import Replay, ReplaySettings
+from engram.rules import AGEM
+
+
+def _build(setup: Setup, settings: ReplaySettings) -> Replay:
+    return Replay(setup, settings, AGEM())
+
+
+register(Entry("a-gem", _build, ReplaySettings))

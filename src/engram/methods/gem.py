@@ -1,0 +1,25 @@
+"""GEM: no conflict with the memory's gradient of any past task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engram.methods._method import Entry, Setup, register
+from engram.methods._replay import Replay, ReplaySettings
+from engram.rules import GEM
+from engram.settings import setting
+
+
+@dataclass(frozen=True)
+class GemSettings(ReplaySettings):
+    """``reference_batch`` is here the most examples of each past task, which is all of them."""
+
+    margin: float = setting(0.5, "least weight of every past task once one conflicts", least=0)
+    ridge: float = setting(1e-3, "added to the Gram matrix's diagonal, relative to it", least=0)
+
+
+def _build(setup: Setup, settings: GemSettings) -> Replay:
+    return Replay(setup, settings, GEM(settings.margin, settings.ridge))
+
+
+register(Entry("gem", _build, GemSettings))

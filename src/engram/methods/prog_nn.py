@@ -1,0 +1,93 @@
+"""PROG-NN (progressive neural networks): a column for each task, the old ones frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from engram.engine import Batch, cross_entropy
+from engram.errors import EngramError
+from engram.gradients import Mix
+from engram.methods._method import Entry, Method, MethodSettings, Setup, register
+from engram.models import MLP, ProgressiveMLP
+from engram.plan import generator
+
+
+class ProgNn(Method):
+    """Learns each task with a column of its own, which reads the columns of the tasks before.
+
+    Plain SGD on the newest column; a task is predicted by its own column, so nothing is
+    forgotten. Column t has t + 1 times the parameters of the network: T tasks take T (T + 1) / 2
+    times. ``parameters`` are the newest column's.
+    """
+
+    capturable = True
+    state: ClassVar[tuple[str, ...]] = ()  # the columns, below
+    settings: MethodSettings
+
+    def __init__(self, setup: Setup, settings: MethodSettings) -> None:
+        super().__init__(setup, settings)
+        if not isinstance(setup.network, MLP):
+            raise EngramError(
+                f"network must be an MLP for prog-nn, not {type(setup.network).__name__}."
+            )
+        self.progressive = ProgressiveMLP(setup.network, setup.parameters)
+        self._seeds = tuple(setup.seeds)
+
+    def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: ARG002
+        """Freeze what was learned and draw the task's column; the first one is there already."""
+        if task == 0:
+            return
+        if task != len(self.progressive.columns):
+            raise EngramError(
+                f"task must be {len(self.progressive.columns)}, the next one, because columns "
+                f"are added in order, not {task}."
+            )
+        drawn = [
+            self.progressive.initialise(generator(seed, "column", task)) for seed in self._seeds
+        ]
+        self.progressive.grow(torch.stack(drawn).to(self.parameters))
+        self.parameters = self.progressive.columns[-1]
+
+    def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
+        """Take a plain step with the newest column."""
+        logits, tape = self.progressive.forward(batch.inputs)
+        losses, gradient = cross_entropy(logits, batch)
+        self.progressive.descend(tape, gradient, self.settings.learning_rate)
+        return Mix(losses, None, torch.ones_like(losses))
+
+    def predict(self, inputs: Tensor, columns: Tensor | None, task: int) -> Tensor:
+        """Return the logits of the task's own column."""
+        begun = len(self.progressive.columns)
+        if not 0 <= task < begun:
+            raise EngramError(
+                f"task must be from 0 to {begun - 1}, a task that has its column, not {task}."
+            )
+        return self.progressive.predict(inputs, columns, task)
+
+    def facts(self) -> dict[str, int]:
+        """Return what the method holds, for one run: the parameters of all columns so far."""
+        return {"parameters": self.progressive.size}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return every column, the frozen ones included."""
+        return {"columns": [column.clone() for column in self.progressive.columns]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where ``state_dict`` was taken."""
+        self.progressive.load(state["columns"])
+        self.parameters = self.progressive.columns[-1]
+
+
+register(
+    Entry(
+        "prog-nn",
+        ProgNn,
+        MethodSettings,
+        presets={"permuted-mnist": {"learning_rate": 0.1}},
+        search={"learning_rate": (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)},
+    )
+)

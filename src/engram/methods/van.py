@@ -1,0 +1,28 @@
+"""VAN: plain training, one task after another. And MULTI-TASK: the same on all tasks at once."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from engram.engine import Batch
+from engram.gradients import Mix
+from engram.methods._method import Entry, Method, MethodSettings, register
+from engram.rules import Current
+
+
+class Van(Method):
+    """w <- w - rate * gradient of the current batch's loss."""
+
+    capturable = True
+    settings: MethodSettings
+
+    def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
+        """Take a plain step."""
+        return self.rows.step(Current(), self.settings.learning_rate, batch, None)
+
+
+_PRESETS = {"permuted-mnist": {"learning_rate": 0.03}}
+_SEARCH = {"learning_rate": (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)}
+
+register(Entry("van", Van, MethodSettings, _PRESETS, _SEARCH))
+register(Entry("multi-task", Van, MethodSettings, _PRESETS, _SEARCH, joint=True))

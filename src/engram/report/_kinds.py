@@ -1,0 +1,110 @@
+"""The kinds of generated blocks."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engram.errors import EngramError, unknown
+from engram.report._excerpt import excerpt
+from engram.report._markdown import markdown_table
+from engram.report._method_results import method_results
+from engram.report._paper import Standard
+from engram.report._summary import Summary, by_setting
+
+if TYPE_CHECKING:
+    from engram.runs import Laboratory
+    from engram.settings import Scalar
+
+_USAGES = {
+    "results": "results METHOD...",
+    "settings": "settings BENCHMARK METHOD",
+    "code": "code FILE NAME [FIRST LAST]",
+    "index": "index",
+}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What blocks are made from: a checkout, its folder of pages, its results, its laboratory."""
+
+    root: Path
+    folder: str  # of all pages, in the root
+    results: Mapping[str, Sequence[Summary]]  # by the name of their file
+    laboratory: Laboratory
+
+
+class PageBlocks:
+    """Makes the blocks of one page, ``page`` being its path in the folder."""
+
+    def __init__(self, sources: Sources, page: str) -> None:
+        self._sources = sources
+        self._page = page
+        self._standard = Standard(sources.laboratory)
+
+    def make(self, words: Sequence[str]) -> str:
+        """Return the block that these words ask for."""
+        kind, *rest = words
+        match kind, rest:
+            case "results", [_, *_]:
+                return self._results(rest)
+            case "settings", [benchmark, method]:
+                return self._settings(benchmark, method)
+            case "code", [file, name] | [file, name, _, _]:
+                return self._code(file, name, *rest[2:])
+            case "index", []:
+                return self._index()
+        if kind not in _USAGES:
+            raise unknown("generated block", kind, _USAGES)
+        raise EngramError(f"a block of this kind is {_USAGES[kind]!r}, not {' '.join(words)!r}.")
+
+    def _results(self, methods: Sequence[str]) -> str:
+        blocks = []
+        for name, summaries in self._sources.results.items():
+            blocks += method_results(summaries, methods, self._standard, self._link_to(name))
+        return "\n\n".join(blocks) if blocks else "There are no results yet."
+
+    def _settings(self, benchmark: str, method: str) -> str:
+        settings = self._sources.laboratory.settings_help(benchmark, method)
+        return markdown_table(
+            ["setting", f"on {benchmark}", "meaning"],
+            [[item.name, _plain(item.value), item.help] for item in settings],
+            ["text", "number", "text"],
+        )
+
+    def _code(self, file: str, name: str, first: str = "", last: str = "") -> str:
+        try:
+            source = (self._sources.root / file).read_text("utf-8")
+        except OSError as error:
+            raise EngramError(f"{file!r} cannot be read: {error.strerror}.") from error
+        try:
+            lines = excerpt(source, name, first, last)
+        except EngramError as error:
+            raise EngramError(f"in {file!r} {error}") from None
+        return f"`{name}` in [{file}]({self._from_here(file)}):\n\n```python\n{lines}\n```"
+
+    def _index(self) -> str:
+        items = []
+        for name, summaries in self._sources.results.items():
+            about = "; ".join(setting.title for setting in by_setting(summaries))
+            methods = dict.fromkeys(summary.method for summary in summaries)
+            items.append(f"- [{about}]({self._link_to(name)}): {', '.join(methods)}")
+        return "\n".join(items)
+
+    def _link_to(self, results: str) -> str:
+        return self._from_here(f"{self._sources.folder}/results/{results}.md")
+
+    def _from_here(self, path: str) -> str:
+        """Return a path from the root as a page links to it."""
+        here = posixpath.dirname(f"{self._sources.folder}/{self._page}")
+        return posixpath.relpath(path, here)
+
+
+def _plain(value: Scalar) -> str:
+    """Return a value as ``--set`` takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

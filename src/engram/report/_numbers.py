@@ -1,0 +1,40 @@
+"""Numbers as tables print them."""
+
+from __future__ import annotations
+
+from engram.report._measures import Statistic
+from engram.report._paper import Printed
+
+NOTHING = "–"
+
+
+def spread(number: Statistic | Printed | None, digits: int) -> str:
+    """Return mean ± std.
+
+    >>> spread(Statistic(91.2049, 0.0951, (91.1, 91.3)), 2), spread(None, 2)
+    ('91.20 ± 0.10', '–')
+    """
+    if number is None:
+        return NOTHING
+    mean = f"{number.mean:.{digits}f}"
+    return mean if number.std is None else f"{mean} ± {number.std:.{digits}f}"
+
+
+def difference(ours: Statistic | None, paper: Printed | None, digits: int) -> str:
+    """Return ours minus the paper's, with its sign.
+
+    >>> difference(Statistic(91.5, 0.1, ()), Printed(91.21, 0.1), 2)
+    '+0.29'
+    """
+    if ours is None or paper is None:
+        return NOTHING
+    return f"{ours.mean - paper.mean:+.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds, with a digit after the point only where it says something.
+
+    >>> duration(3.14159), duration(1234.5)
+    ('3.1', '1,234')
+    """
+    return f"{seconds:,.1f}" if seconds < 100 else f"{seconds:,.0f}"

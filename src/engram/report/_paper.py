@@ -1,0 +1,104 @@
+"""The paper's own numbers, and the question whether ours may stand beside them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engram.errors import EngramError
+from engram.report._summary import Summary
+from engram.runs import canonical
+
+if TYPE_CHECKING:
+    from engram.runs import Laboratory
+
+
+class Printed(NamedTuple):
+    """A number as the paper prints it; a line in a figure has no spread."""
+
+    mean: float
+    std: float | None
+
+
+def printed(benchmark: str, method: str, metric: str) -> Printed | None:
+    """Return the paper's number, or None if it has none.
+
+    Experience replay is what the paper's ablation calls MEGA-I with equal weights.
+
+    >>> printed("permuted-mnist", "mega-ii", "average_accuracy")
+    Printed(mean=91.21, std=0.1)
+    """
+    paper = _paper()
+    number = paper["results"].get(benchmark, {}).get(method, {}).get(metric)
+    if number is None and metric == "average_accuracy":
+        name = "mega-i-equal" if method == "er" else method
+        number = paper["ablation_average_accuracy"].get(benchmark, {}).get(name)
+        if number is None and method == "multi-task":
+            line = paper["multi_task_average_accuracy"].get(benchmark)
+            return None if line is None else Printed(line, None)
+    return None if number is None else Printed(number["mean"], number["std"])
+
+
+@functools.cache
+def _paper() -> Mapping[str, Any]:
+    text = resources.files("engram.report").joinpath("paper_results.json").read_text("utf-8")
+    paper: Mapping[str, Any] = json.loads(text)
+    return paper
+
+
+class Standard:
+    """Tells what was run from what the laboratory has as the paper's own setting."""
+
+    def __init__(self, laboratory: Laboratory) -> None:
+        self._laboratory = laboratory
+
+    def label(self, summary: Summary) -> str:
+        """Return the name of one line that stands alone."""
+        return self.labels([summary])[0]
+
+    def labels(self, summaries: Sequence[Summary]) -> list[str]:
+        """Return the name of each line of a table: ``mega-i epsilon=0.01``.
+
+        It is the method's, with whatever is not as usual; on tuning tasks with all that is tried.
+        """
+        return [self._label(summary, _tried(summary, summaries)) for summary in summaries]
+
+    def _label(self, summary: Summary, tried: Collection[str]) -> str:
+        given, usual = _flat(summary.identity), _flat(self._usual(summary))
+        told = [key for key in given if key in tried or given[key] != usual.get(key)]
+        return " ".join([summary.method, *(f"{key}={given[key]}" for key in told)])
+
+    def printed(self, summary: Summary, metric: str) -> Printed | None:
+        """Return the paper's number if the setting is the paper's own, else None."""
+        usual = self._usual(summary)
+        same = ("tasks", "examples", "settings", "split")
+        if any(usual.get(key) != summary.identity.get(key) for key in same):
+            return None
+        return printed(summary.setting.benchmark, summary.method, metric)
+
+    def _usual(self, summary: Summary) -> Mapping[str, Any]:
+        try:
+            spec = self._laboratory.specify(summary.setting.benchmark, summary.method)
+        except EngramError:  # a result of another version's method: nothing is usual about it
+            return {}
+        usual: Mapping[str, Any] = json.loads(canonical(spec.identity()))
+        return usual
+
+
+def _tried(summary: Summary, beside: Sequence[Summary]) -> set[str]:
+    """Return the settings that a search varies: no value of theirs is usual where one is sought."""
+    if summary.setting.split != "tuning":
+        return set()
+    given = _flat(summary.identity)
+    others = [_flat(other.identity) for other in beside if other.method == summary.method]
+    return {key for key in given if any(given[key] != other.get(key) for other in others)}
+
+
+def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings and whatever else is not in a table's own columns and headings."""
+    apart = ("benchmark", "method", "tasks", "examples", "split", "settings")
+    rest = {key: value for key, value in identity.items() if key not in apart}
+    return {**identity.get("settings", {}), **rest}

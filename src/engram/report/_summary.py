@@ -1,0 +1,117 @@
+"""Numbers of one method over its seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from engram.report._measures import Statistic, measure
+from engram.runs import Row, canonical
+
+
+class Setting(NamedTuple):
+    """Methods are compared where these agree."""
+
+    benchmark: str
+    tasks: int
+    examples: int
+    split: str = "training"
+
+    @property
+    def title(self) -> str:
+        """What a reader calls it."""
+        kind = "" if self.split == "training" else f"{self.split} "
+        return f"{self.benchmark}, {self.tasks:,} {kind}tasks of {self.examples:,} examples"
+
+    @property
+    def slug(self) -> str:
+        """What a file is called after it."""
+        kind = "" if self.split == "training" else f"-{self.split}"
+        return f"{self.benchmark}{kind}-{self.tasks}x{self.examples}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One method in one setting: its newest result for each seed."""
+
+    rows: tuple[Row, ...]  # in the order of their seeds
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What was run, seeds aside."""
+        return self.rows[0].identity
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return str(self.identity["method"])
+
+    @property
+    def setting(self) -> Setting:
+        """Where the method was run."""
+        names = (name for name in Setting._fields if name in self.identity)
+        return Setting(**{name: self.identity[name] for name in names})
+
+    @property
+    def seconds(self) -> float:
+        """Mean wall-clock seconds of a run."""
+        return statistics.fmean(row.seconds for row in self.rows)
+
+    @property
+    def device(self) -> str:
+        """The device, or all of them."""
+        return ", ".join(sorted({row.device for row in self.rows}))
+
+    @property
+    def dates(self) -> str:
+        """The day of the runs, or the first and the last."""
+        days = sorted({row.created[:10] for row in self.rows})
+        return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+    @property
+    def commands(self) -> list[str]:
+        """What was typed to make the runs."""
+        return list(dict.fromkeys(row.command for row in self.rows))
+
+    @property
+    def address(self) -> str:
+        """Ten digits for these runs."""
+        return set_address([self])
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """Why seeds have no numbers, for those that have none."""
+        return {row.seed: row.outcome["failure"] for row in self.rows if row.outcome["failure"]}
+
+    def statistic(self, metric: str) -> Statistic | None:
+        """Return a metric over the seeds, in the paper's units, or None where it is undefined."""
+        return Statistic.over([measure(row, metric) for row in self.rows])
+
+
+def summarise(rows: Iterable[Row]) -> list[Summary]:
+    """Group rows by what was run, in the order of appearance; later results replace earlier."""
+    newest: dict[str, Row] = {}
+    for row in rows:
+        if row.address not in newest or newest[row.address].created <= row.created:
+            newest[row.address] = row
+    groups: dict[str, list[Row]] = {}
+    for row in newest.values():
+        groups.setdefault(canonical(row.identity), []).append(row)
+    return [Summary(tuple(sorted(group, key=lambda row: row.seed))) for group in groups.values()]
+
+
+def by_setting(summaries: Iterable[Summary]) -> dict[Setting, list[Summary]]:
+    """Gather the methods that can be compared, in the order of appearance."""
+    gathered: dict[Setting, list[Summary]] = {}
+    for summary in summaries:
+        gathered.setdefault(summary.setting, []).append(summary)
+    return gathered
+
+
+def set_address(summaries: Iterable[Summary]) -> str:
+    """Return ten digits for a set of results: sha256 of their addresses, sorted, one a line."""
+    addresses = sorted(row.address for summary in summaries for row in summary.rows)
+    return hashlib.sha256("\n".join(addresses).encode()).hexdigest()[:10]

@@ -1,0 +1,50 @@
+"""The table that a terminal shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from engram.report._measures import METRICS, Statistic
+from engram.report._numbers import duration, spread
+from engram.report._paper import Printed, Standard
+from engram.report._summary import Summary
+
+
+def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
+    """Return a table of methods in one setting; the paper's numbers where that is its own."""
+    printed = [standard.printed(summary, "average_accuracy") for summary in summaries]
+    table = Table(
+        title=summaries[0].setting.title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    table.add_column("method", no_wrap=True)
+    for metric in METRICS:
+        table.add_column(metric.title, justify="right", min_width=11)
+    for title in ("seeds", "seconds", *(["paper %"] if any(printed) else [])):
+        table.add_column(title, justify="right")
+    for summary, label, paper in zip(summaries, standard.labels(summaries), printed, strict=True):
+        cells = [
+            label,
+            *(_tight(summary.statistic(metric.name), metric.digits) for metric in METRICS),
+            _seeds(summary),
+            duration(summary.seconds),
+            *([_tight(paper, 2)] if any(printed) else []),
+        ]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _tight(number: Statistic | Printed | None, digits: int) -> str:
+    return spread(number, digits).replace(" ", "")  # or it would not fit 80 columns
+
+
+def _seeds(summary: Summary) -> str:
+    failed = len(summary.failures)
+    return f"{len(summary.rows)}" + (f" ({failed} failed)" if failed else "")

@@ -1,0 +1,151 @@
+"""The result store: one SQLite file that only grows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from engram.errors import EngramError
+from engram.runs._address import canonical
+from engram.runs._row import Row
+
+VERSION = 1  # of the schema; a store of a newer one is refused
+_APPLICATION = 0x456E6772  # "Engr", written into the file's header
+_PATIENCE = 60.0  # seconds to wait for another process that is writing
+
+_NAMES = tuple(field.name for field in dataclasses.fields(Row))
+_COLUMNS = ", ".join(_NAMES)
+_JSON = ("identity", "outcome", "versions")
+_SCHEMA = (
+    """CREATE TABLE results (
+        id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE,
+        address TEXT NOT NULL, seed INTEGER NOT NULL, identity TEXT NOT NULL,
+        outcome TEXT NOT NULL, device TEXT NOT NULL, seconds REAL NOT NULL,
+        created TEXT NOT NULL, versions TEXT NOT NULL, command TEXT NOT NULL)""",
+    "CREATE INDEX results_by_address ON results (address)",
+    """CREATE TRIGGER results_never_change BEFORE UPDATE ON results
+        BEGIN SELECT RAISE(ABORT, 'results are never changed'); END""",
+    """CREATE TRIGGER results_never_go BEFORE DELETE ON results
+        BEGIN SELECT RAISE(ABORT, 'results are never deleted'); END""",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+class Store:
+    """Results of finished runs, appended and never changed.
+
+    Any number of processes may use one file. It is kept with SQLite's rollback journal rather
+    than a write-ahead log: writes are few and small, and a store stays one file that can be
+    copied, read from a read-only folder and put on a network drive.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        with self._told():
+            if read_only and not path.is_file():
+                raise EngramError(f"There is no store at {str(path)!r}.")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # An absolute path, as SQLite gives names like ":memory:" a meaning of its own.
+            self._connection = sqlite3.connect(
+                path.absolute(), timeout=_PATIENCE, isolation_level=None
+            )
+            try:
+                self._prepare(read_only)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def add(self, rows: Iterable[Row]) -> int:
+        """Append rows in one transaction; return how many were not there yet."""
+        with self._told(), self._transaction():
+            return sum(self._insert(row) for row in rows)
+
+    def newest(self, address: str) -> Row | None:
+        """Return the latest row at an address, or None."""
+        rows = self._select("WHERE address = ? ORDER BY created DESC, id DESC LIMIT 1", address)
+        return rows[0] if rows else None
+
+    def rows(self) -> list[Row]:
+        """Return every row, in the order they came in."""
+        return self._select("ORDER BY id")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _prepare(self, read_only: bool) -> None:
+        if read_only:
+            if self._is_new():
+                raise EngramError(f"The store {str(self.path)!r} is empty.")
+            return
+        with self._transaction():  # takes the lock, so it also shows that the file can be written
+            if self._is_new():
+                for statement in _SCHEMA:
+                    self._connection.execute(statement)
+
+    def _is_new(self) -> bool:
+        application = self._connection.execute("PRAGMA application_id").fetchone()[0]
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application == version == tables == 0:
+            return True
+        if application != _APPLICATION:
+            raise EngramError(f"{str(self.path)!r} is another program's database, not a store.")
+        if version > VERSION:
+            raise EngramError(
+                f"The store {str(self.path)!r} has schema {version}, newer than this Engram's "
+                f"{VERSION}: use a newer Engram."
+            )
+        return False
+
+    def _insert(self, row: Row) -> int:
+        fields = vars(row)
+        values = [canonical(fields[name]) if name in _JSON else fields[name] for name in _NAMES]
+        marks = ", ".join("?" * (len(values) + 1))
+        statement = f"INSERT OR IGNORE INTO results (digest, {_COLUMNS}) VALUES ({marks})"
+        return self._connection.execute(statement, [row.digest, *values]).rowcount
+
+    def _select(self, condition: str, *parameters: str) -> list[Row]:
+        with self._told():
+            statement = f"SELECT {_COLUMNS} FROM results {condition}"
+            return [_row(values) for values in self._connection.execute(statement, parameters)]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:  # SQLite may have rolled back a full disk itself
+                self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise EngramError(f"The store {str(self.path)!r} cannot be used: {error}.") from error
+
+
+def _row(values: Sequence[Any]) -> Row:
+    fields = dict(zip(_NAMES, values, strict=True))
+    return Row.of({**fields, **{name: json.loads(fields[name]) for name in _JSON}})

@@ -1,0 +1,176 @@
+"""Permuted MNIST: every task is MNIST under a permutation of the pixels of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engram.plan import generator
+from engram.settings import Settings, setting
+from engram.streams._mnist import load_mnist, mnist_checksums
+from engram.streams._stream import Examples, Stream, TestBatch
+
+_PIXELS = 784
+_AUTHORS_SEED = 1234
+_TEST_ROWS_ON_CPU = 200
+_JOINT_ROWS = 4_000  # rows permuted at once, so that the index table stays small
+
+
+@dataclass(frozen=True)
+class PermutedMnistSettings(Settings):
+    """What the stream can be told."""
+
+    shared_permutations: bool = setting(
+        False, "all seeds share the authors' one set of permutations, instead of each its own"
+    )
+
+
+class PermutedMnist(Stream):
+    """The paper's first benchmark (55,000 training and 10,000 test images for each task).
+
+    With ``tuning`` the tasks are others: their permutations come from another draw than any
+    training task's, and they are scored on the 5,000 validation images.
+    """
+
+    name: ClassVar[str] = "permuted-mnist"
+    settings: ClassVar[type[Settings]] = PermutedMnistSettings
+    paper_tasks: ClassVar[int] = 17
+    most_examples: ClassVar[int] = 55_000
+    classes = 10
+    features = _PIXELS
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        tasks: int = 17,
+        examples: int = 55_000,
+        *,
+        settings: PermutedMnistSettings | None = None,
+        tuning: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(seeds, tasks, examples)
+        self.device = torch.device(device)
+        self._split = "tuning" if tuning else "training"
+        mnist = load_mnist()
+        self._images = mnist.train_images.to(self.device)
+        self._labels = mnist.train_labels.to(self.device)
+        scored = (
+            (mnist.validation_images, mnist.validation_labels)
+            if tuning
+            else (mnist.test_images, mnist.test_labels)
+        )
+        self._tests = [
+            (inputs.to(self.device), labels.to(self.device), pixels)
+            for inputs, labels, pixels in _test_groups(*scored, together=self.device.type != "cpu")
+        ]
+        self._permutations = self._draw_permutations(
+            (settings or PermutedMnistSettings()).shared_permutations
+        )  # [R, T, 784]
+
+    @classmethod
+    def checksum(cls) -> str:
+        """Return one checksum of the data under the stream."""
+        return hashlib.sha256(repr(sorted(mnist_checksums().items())).encode()).hexdigest()
+
+    def _draw_permutations(self, shared: bool) -> Tensor:
+        if shared:
+            # The authors' runs all re-seed numpy's legacy generator with the same seed.
+            authors = np.random.RandomState(_AUTHORS_SEED)
+            one = np.stack([_shuffled(authors) for _ in range(self.tasks)])
+            every = np.stack([one] * len(self.seeds))
+        else:
+            every = np.stack(
+                [
+                    [
+                        generator(seed, f"{self._split} permutation", task).permutation(_PIXELS)
+                        for task in range(self.tasks)
+                    ]
+                    for seed in self.seeds
+                ]
+            )
+        return torch.from_numpy(every).to(self.device)
+
+    def _chosen(self, seed: int, task: int) -> NDArray[np.int64]:
+        """Return which images a run sees in a task, in their order."""
+        order = generator(seed, f"{self._split} order", task).permutation(self.most_examples)
+        return order[: self.examples]
+
+    def _training_examples(self, task: int) -> Examples:
+        rows = np.stack([self._chosen(seed, task) for seed in self.seeds])
+        order = torch.from_numpy(rows).to(self.device)
+        inputs = torch.stack(
+            [
+                self._images.index_select(0, images).index_select(1, permutation)
+                for images, permutation in zip(order, self._permutations[:, task], strict=True)
+            ]
+        )
+        return Examples(inputs, self._labels[order])
+
+    def _joint_examples(self, part: int) -> Examples:
+        runs = [self._joint_run(run, seed, part) for run, seed in enumerate(self.seeds)]
+        inputs, labels = zip(*runs, strict=True)
+        return Examples(torch.stack(inputs), torch.stack(labels))
+
+    def _joint_run(self, run: int, seed: int, part: int) -> tuple[Tensor, Tensor]:
+        """Return one run's part of the union; example i of it is number i mod N of task i div N."""
+        union = generator(seed, f"{self._split} union").permutation(self.tasks * self.examples)
+        mine = union[part * self.examples : (part + 1) * self.examples]
+        chosen = np.stack([self._chosen(seed, task) for task in range(self.tasks)])
+        tasks = torch.from_numpy(mine // self.examples).to(self.device)
+        images = torch.from_numpy(chosen.reshape(-1)[mine]).to(self.device)
+        inputs = [
+            self._images[rows].gather(1, self._permutations[run, task])
+            for rows, task in zip(
+                torch.split(images, _JOINT_ROWS), torch.split(tasks, _JOINT_ROWS), strict=True
+            )
+        ]
+        return torch.cat(inputs), self._labels[images]
+
+    def test(self, task: int) -> list[TestBatch]:
+        """Return the images unpermuted, with the columns that their pixels have in each run."""
+        places = self._permutations[:, task].argsort(-1)
+        return [
+            TestBatch(inputs, labels, places[:, pixels]) for inputs, labels, pixels in self._tests
+        ]
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Scale 8-bit pixels to [0, 1]."""
+        return inputs.float().div_(255)
+
+
+def _shuffled(authors: np.random.RandomState) -> NDArray[np.int64]:
+    pixels = np.arange(_PIXELS)
+    authors.shuffle(pixels)
+    return pixels
+
+
+def _test_groups(
+    images: Tensor, labels: Tensor, together: bool
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Cut test images into groups that share their empty pixels, which are left out.
+
+    Four fifths of MNIST's pixels are zero. Sorted by their left and right edges, two hundred
+    images need only half of the columns, and evaluation is most of a short run on a CPU.
+    """
+    if together:
+        groups = [torch.arange(len(images))]
+    else:
+        columns = images.view(-1, 28, 28).amax(1) > 0
+        left = columns.int().argmax(1)
+        right = columns.flip(1).int().argmax(1)
+        order = (left * 28 - right).argsort(stable=True)
+        groups = list(torch.split(order, _TEST_ROWS_ON_CPU))
+    cut = []
+    for group in groups:
+        pixels = images[group].amax(0).nonzero().flatten()
+        inputs = images[group][:, pixels].float().div_(255)
+        cut.append((inputs, labels[group], pixels))
+    return cut

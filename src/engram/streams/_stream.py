@@ -1,0 +1,91 @@
+"""What a stream of tasks promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.settings import Settings
+
+
+class Examples(NamedTuple):
+    """The training examples of one task for R runs, each run's in the order it is to see them."""
+
+    inputs: Tensor  # [R, N, ...], as stored (8 bits for images)
+    labels: Tensor  # [R, N], int64
+
+
+class TestBatch(NamedTuple):
+    """Test examples that all runs share, up to which input feature is where.
+
+    Features that are zero in the whole batch may be left out: ``columns[r, i]`` is the place
+    that column i of ``inputs`` has in run r's input. None: nothing left out, nothing moved.
+    """
+
+    inputs: Tensor  # [B, features], float
+    labels: Tensor  # [B], int64
+    columns: Tensor | None  # [R, features]
+
+
+class Stream(ABC):
+    """T tasks for each of R runs; a training example is served once.
+
+    ``normalise`` turns stored inputs into what the network sees.
+    """
+
+    name: ClassVar[str]
+    settings: ClassVar[type[Settings]]
+    paper_tasks: ClassVar[int]
+    most_examples: ClassVar[int]  # in one task
+    classes: int  # outputs of the network
+    features: int  # length of a flat input
+
+    def __init__(self, seeds: Sequence[int], tasks: int, examples: int) -> None:
+        if tasks < 1:
+            raise EngramError(f"tasks must be at least 1, not {tasks}.")
+        if not 1 <= examples <= self.most_examples:
+            raise EngramError(
+                f"examples must be from 1 to {self.most_examples} for each task, not {examples}."
+            )
+        self.seeds = tuple(seeds)
+        self.tasks = tasks
+        self.examples = examples
+        self._served: set[int] = set()
+
+    def train(self, task: int) -> Examples:
+        """Return the task's training examples. Asking again for the same task is an error."""
+        self._serve_once(task)
+        return self._training_examples(task)
+
+    def train_jointly(self, part: int) -> Examples:
+        """Return one of T equal parts of the shuffled union of all tasks, once."""
+        self._serve_once(part)
+        return self._joint_examples(part)
+
+    def _serve_once(self, task: int) -> None:
+        if not 0 <= task < self.tasks:
+            raise EngramError(f"task must be from 0 to {self.tasks - 1}, not {task}.")
+        if task in self._served:
+            raise EngramError(
+                f"The training examples of task {task} were served already: "
+                "a benchmark allows one pass over each."
+            )
+        self._served.add(task)
+
+    @abstractmethod
+    def _training_examples(self, task: int) -> Examples: ...
+
+    @abstractmethod
+    def _joint_examples(self, part: int) -> Examples: ...
+
+    @abstractmethod
+    def test(self, task: int) -> list[TestBatch]:
+        """Return the task's test examples, in batches of a size that suits the device."""
+
+    @abstractmethod
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Turn stored inputs into the floats that the network sees."""

@@ -1,0 +1,51 @@
+"""The conformance kit: the promises that the laboratory builds on, checked for one method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from engram.methods import Entry, MethodSettings, method_entry
+from engram.settings import Scalar
+from engram.testing import _checks, _keeping
+from engram.testing._course import Subject
+
+_BATCH_SIZE = 4
+_CHECKS: dict[str, Callable[[Subject], None]] = {
+    "settings": _checks.settings,
+    "corners": _checks.corners,
+    "seeded": _checks.seeded,
+    "predictions": _checks.predictions,
+    "stacked": _checks.stacked,
+    "one pass": _checks.one_pass,
+    "resumed": _keeping.resumed,
+    "budget": _keeping.budget,
+    "captured": _keeping.captured,
+}
+
+
+@torch.no_grad()
+def check_method(method: str | Entry, **settings: Scalar) -> list[str]:
+    """Check a method, registered or not, on tasks of a few examples; return the checks done.
+
+    A promise that is not kept raises an AssertionError that says which one and where. Give
+    ``settings`` where the defaults would hide something: an interval longer than the kit's tasks
+    (of 14, 3, 9 and 10 examples, in batches of 4), a memory that they do not fill. "captured" is
+    left out for a method that does not claim to be capturable.
+
+    >>> check_method("gem", memory_per_class=2)
+    ['settings', 'corners', 'seeded', 'predictions', 'stacked', 'one pass', 'resumed', 'budget']
+    """
+    entry = method_entry(method) if isinstance(method, str) else method
+    build: Callable[..., MethodSettings] = entry.settings
+    subject = Subject(entry, build(**{"batch_size": _BATCH_SIZE, **settings}))
+    chosen = dict(_CHECKS)
+    if not subject.course().method.capturable:
+        del chosen["captured"]
+    for check in chosen.values():
+        try:
+            check(subject)
+        except AssertionError as broken:
+            raise AssertionError(f"{entry.name} {broken}") from broken
+    return list(chosen)

@@ -1,0 +1,179 @@
+"""Units run in parallel processes; what fails, dies or is stopped takes nothing else with it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engram.errors import EngramError
+from engram.runs import Store, Unit, check_disk, check_seeds, execute, plan_units, resolve_device
+
+HERE = Path(__file__).parent
+
+
+class Heard:
+    def __init__(self):
+        self.progress, self.stored, self.failed = [], [], []
+
+    def advanced(self, unit, progress):
+        self.progress.append((unit.name, progress))
+
+    def ended(self, unit, failure):
+        if failure is None:
+            self.stored.append(unit.name)
+        else:
+            self.failed.append((unit, failure))
+
+
+@pytest.fixture
+def specs(laboratory):
+    """Make a spec of the fake laboratory with the given settings."""
+
+    def make(method="van", **settings):
+        texts = {key: str(value) for key, value in settings.items()}
+        return laboratory.specify("permuted-mnist", method, tasks=2, overrides=texts)
+
+    return make
+
+
+def test_every_seed_of_every_method_is_trained_once_on_all_cores(store, laboratory, specs):
+    before = os.environ.get("OMP_NUM_THREADS")
+    chosen = [specs("van", sleep=0.2), specs("mega-i", sleep=0.2)]
+    units = plan_units(chosen, range(3), store, laboratory, device="cpu")
+    heard = Heard()
+    arguments = {"device": "cpu", "command": "engram run", "listener": heard}
+    assert execute(units, store, laboratory.run, **arguments) == 0
+    names = {f"{method}, seed {seed}" for method in ("van", "mega-i") for seed in range(3)}
+    assert set(heard.stored) == names == {name for name, _ in heard.progress}
+    assert len(heard.stored) == 6
+    for row in store.rows():
+        spec = laboratory.specify("permuted-mnist", row.identity["method"], tasks=2)
+        assert row.outcome["accuracy"] == laboratory.accuracies(spec, row.seed)
+        assert row.outcome["facts"]["threads"] == "1"
+        assert set(row.versions) == {"engram", "python", "torch"}
+    workers = {row.outcome["facts"]["pid"] for row in store.rows()}
+    assert len(workers) == min(6, len(os.sched_getaffinity(0)))
+    assert os.getpid() not in workers
+    assert os.environ.get("OMP_NUM_THREADS") == before
+
+
+def test_what_the_store_has_is_left_out_unless_asked_for(store, laboratory, specs, make_row):
+    store.add([make_row("van", 1, tasks=2)])
+
+    def planned(**options):
+        units = plan_units([specs()], range(3), store, laboratory, device="cpu", **options)
+        return [unit.seeds for unit in units]
+
+    assert planned() == [(0,), (2,)]
+    assert planned(again=True) == [(0,), (1,), (2,)]
+
+
+def test_seeds_are_one_unit_where_they_stack(store, laboratory, specs, make_row):
+    store.add([make_row("van", 1, tasks=2)])
+    units = plan_units([specs()], range(5), store, laboratory, device="cuda")
+    assert [unit.seeds for unit in units] == [(0, 2, 3, 4)]
+
+
+def test_a_unit_that_goes_wrong_leaves_the_others_alone(store, laboratory, specs):
+    reasons = {
+        "raise": r"^RuntimeError at fake_laboratory\.py:\d+: two lines .\[31m$",
+        "exit": "exit code 3",
+        "kill": "SIGKILL",
+        "nonsense": "not a fraction",
+    }
+    units = [Unit(specs(fault=fault), (seed,)) for seed in (0, 1) for fault in reasons]
+    heard = Heard()
+    arguments = {"device": "cpu", "command": "engram run", "listener": heard}
+    assert execute(units, store, laboratory.run, **arguments) == len(heard.failed) == 5
+    failed = {(unit.spec.settings["fault"], *unit.seeds) for unit, _ in heard.failed}
+    assert failed == {*((fault, 0) for fault in reasons), ("nonsense", 1)}
+    for unit, reason in heard.failed:
+        assert re.search(reasons[unit.spec.settings["fault"]], reason)
+        assert reason.isprintable()
+    assert {row.identity["settings"]["fault"] for row in store.rows()} == {"raise", "exit", "kill"}
+    assert {row.seed for row in store.rows()} == {1}
+
+
+_PARENT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import fake_laboratory
+from engram.runs import Store, execute, plan_units
+class Deaf:
+    def advanced(self, unit, progress): pass
+    def ended(self, unit, failure): pass
+texts = {"trace": sys.argv[3], "sleep": "60"}
+spec = fake_laboratory.specify("permuted-mnist", "van", tasks=2, overrides=texts)
+with Store(Path(sys.argv[2])) as store:
+    units = plan_units([spec], range(2), store, fake_laboratory, device="cpu")
+    execute(units, store, fake_laboratory.run, device="cpu", command="c", listener=Deaf())
+"""
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def _until(condition, seconds=15):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def _workers(trace):
+    return (
+        [json.loads(line)[2] for line in trace.read_text().splitlines()] if trace.exists() else []
+    )
+
+
+def test_workers_die_with_a_parent_that_is_killed(tmp_path):
+    trace, path = tmp_path / "trace", tmp_path / "store.sqlite"
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(HERE), str(path), str(trace)])
+    _until(lambda: len(_workers(trace)) == min(2, len(os.sched_getaffinity(0))))
+    workers = _workers(trace)
+    assert all(map(_alive, workers))
+    parent.send_signal(signal.SIGKILL)
+    parent.wait(timeout=10)
+    _until(lambda: not any(map(_alive, workers)), 5)
+    with Store(path) as store:
+        assert store.rows() == []
+
+
+def test_seeds_are_at_least_one():
+    check_seeds(1)
+    for count in (0, -1):
+        with pytest.raises(EngramError, match=f"at least 1, not {count}"):
+            check_seeds(count)
+
+
+def test_a_full_disk_is_refused_before_training(tmp_path):
+    path = tmp_path / "not" / "yet" / "store.sqlite"
+    check_disk(path, tasks=20, runs=20)
+    with pytest.raises(EngramError, match=r"5,000 tasks .* has 1 GiB left"):
+        check_disk(path, tasks=5000, runs=20, free=lambda _: 2**30)
+    with pytest.raises(EngramError, match="has 1 MiB left"):
+        check_disk(path, tasks=1, runs=1, free=lambda _: 2**20)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cpu:x", "meta", "mps", "cuda:99", "CPU\n"])
+def test_a_device_that_is_not_there_is_refused(name):
+    with pytest.raises(EngramError, match="device "):
+        resolve_device(name)
+
+
+def test_devices_that_are_there():
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") in ("cpu", "cuda")

@@ -1,0 +1,40 @@
+"""A pooled rule never has more than two gradients in memory."""
+
+import pytest
+import torch
+from gradient_oracles import POOLED
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+import engram
+
+
+def peak_bytes(action):
+    """Return the most bytes that tensors took at a time, beyond those there before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        action()
+    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    total = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        total += event.nbytes()
+        peak = max(peak, total)
+    return peak
+
+
+@pytest.mark.parametrize("rule", POOLED, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_at_most_two_gradients_are_alive(rule, parts):
+    model = nn.Sequential(*[nn.Linear(256, 256, bias=False) for _ in range(8)])
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    mixer = engram.GradientMixer(optimizer, rule)
+    inputs = torch.randn(2, 256)
+
+    def step():
+        for row in ["memory", "current"]:
+            for _ in range(parts):
+                mixer.backward(model(inputs).square().mean() / parts, row=row)
+        mixer.mix()
+
+    # One layer's worth on top: a pass that accumulates has a layer's gradient beside the row.
+    assert 1.9 * size < peak_bytes(step) < (2 + 1 / 8 + 0.05) * size

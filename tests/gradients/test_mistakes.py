@@ -1,0 +1,127 @@
+"""A mistake gets one clear sentence, and the mixer is ready for the next step."""
+
+import pytest
+import torch
+from gradient_oracles import POOLED, examples, loss_on, network, sgd, written
+from torch import nn
+
+import engram
+from engram.errors import EngramError
+from engram.rules import GEM, MEGA2
+
+
+@pytest.fixture
+def model():
+    return network()
+
+
+@pytest.fixture
+def mixer(model):
+    return engram.GradientMixer(sgd(model), MEGA2())
+
+
+def test_mix_needs_the_current_row(model, mixer):
+    with pytest.raises(EngramError, match=r"mix\(\) needs the row 'current', and nothing"):
+        mixer.mix()
+    mixer.backward(loss_on(model, examples(1, 4)), row="memory")
+    with pytest.raises(EngramError, match=r"'current', and \['memory'\] was given"):
+        mixer.mix()
+
+
+def test_after_a_mistake_the_mixer_is_empty(model, mixer):
+    mixer.backward(loss_on(model, examples(1, 4)), row="memory")
+    with pytest.raises(EngramError):
+        mixer.mix()
+    mixer.backward(loss_on(model, examples(2, 4)))
+    assert mixer.mix().weights.tolist() == [1]
+
+
+def test_after_a_mix_the_mixer_is_empty(model, mixer):
+    mixer.backward(loss_on(model, examples(1, 4)))
+    mixer.mix()
+    with pytest.raises(EngramError, match="nothing was given"):
+        mixer.mix()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_rule_that_raises_leaves_no_gradient_and_no_row(model):
+    class Broken(MEGA2):
+        def _weigh(self, *_):
+            raise RuntimeError("out of memory")
+
+    mixer = engram.GradientMixer(sgd(model), Broken())
+    for row in ["memory", "current"]:
+        mixer.backward(loss_on(model, examples(1, 4)), row=row)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        mixer.mix()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(EngramError, match="nothing was given"):
+        mixer.mix()
+
+
+def test_a_pass_that_breaks_off_discards_the_step(model, mixer):
+    """Part of its gradient may be in the row already; mixing it would be wrong silently."""
+    mixer.backward(loss_on(model, examples(1, 4)))
+    loss = loss_on(model, examples(2, 4))
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        mixer.backward(loss)
+    with pytest.raises(EngramError, match="nothing was given"):
+        mixer.mix()
+
+
+def test_a_loss_must_require_a_gradient(model, mixer):
+    with torch.no_grad():
+        loss = loss_on(model, examples(1, 4))
+    with pytest.raises(EngramError, match="must require a gradient"):
+        mixer.backward(loss)
+    with pytest.raises(EngramError, match="must require a gradient"):
+        engram.backward([loss], model.parameters(), MEGA2())
+
+
+def test_a_loss_must_be_a_single_number(model, mixer):
+    with pytest.raises(EngramError, match=r"single number, not a tensor of shape \[4, 3\]"):
+        mixer.backward(model(examples(1, 4)[0]))
+    with pytest.raises(EngramError, match="must be a tensor, not float"):
+        mixer.backward(0.5)
+    with pytest.raises(EngramError, match=r"value must be a single number.* \[2\]"):
+        mixer.backward(loss_on(model, examples(1, 4)), value=torch.ones(2))
+
+
+@pytest.mark.parametrize("rule", POOLED, ids=lambda rule: type(rule).__name__)
+def test_a_pooled_rule_has_one_reference_row(model, rule):
+    mixer = engram.GradientMixer(sgd(model), rule)
+    mixer.backward(loss_on(model, examples(1, 4)), row="memory")
+    with pytest.raises(EngramError, match="one row, which is 'memory' already, so 'other'"):
+        mixer.backward(loss_on(model, examples(2, 4)), row="other")
+
+
+def test_any_hashable_names_a_row_of_a_rule_by_task(model):
+    mixer = engram.GradientMixer(sgd(model), GEM())
+    for row in [("task", 3), 7, "current", None]:
+        mixer.backward(loss_on(model, examples(1, 4)), row=row)
+    assert mixer.mix().weights.shape == (4,)
+
+
+def test_backward_wants_a_loss_and_a_value_for_each(model):
+    with pytest.raises(EngramError, match="losses must hold the current loss"):
+        engram.backward([], model.parameters(), MEGA2())
+    loss = loss_on(model, examples(1, 4))
+    with pytest.raises(EngramError, match="as many as losses, 1, and there are 2"):
+        engram.backward([loss], model.parameters(), MEGA2(), values=[1.0, 2.0])
+
+
+def test_sparse_gradients_are_refused():
+    model = nn.Embedding(10, 3, sparse=True)
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
+    mixer.backward(model(torch.tensor([1, 2])).sum())
+    with pytest.raises(EngramError, match="sparse=False"):
+        mixer.mix()
+
+
+def test_a_mistake_leaves_grad_as_it_was(model, mixer):
+    loss_on(model, examples(1, 4)).backward()
+    before = written(model.parameters())
+    with pytest.raises(EngramError):
+        mixer.backward(torch.ones(()))
+    assert torch.equal(written(model.parameters()), before)

@@ -1,0 +1,150 @@
+"""The mixer, the one-line form and the paper's formulas give one and the same update."""
+
+import pytest
+import torch
+from gradient_oracles import (
+    POOLED,
+    RULES,
+    examples,
+    gradient,
+    loss_on,
+    network,
+    sgd,
+    update_by_hand,
+    written,
+)
+
+import engram
+from engram.rules import GEM
+
+
+def name(rule):
+    return type(rule).__name__
+
+
+def references(rule):
+    """Return the reference batches of a rule: none, one, or one for each of three tasks."""
+    count = {"none": 0, "pooled": 1, "per task": 3}[rule.reference]
+    return [examples(10 + task, 16) for task in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("memory_first", [True, False])
+def test_the_mixer_writes_the_papers_update(rule, seed, memory_first):
+    model, batch = network(seed), examples(seed, 4)
+    past = references(rule)
+    losses = [loss_on(model, each) for each in [batch, *past]]
+    rows = [gradient(loss, model.parameters()) for loss in losses]
+    expected = update_by_hand(rule, losses, rows)
+
+    mixer = engram.GradientMixer(sgd(model), rule)
+    if not memory_first:
+        mixer.backward(loss_on(model, batch))
+    for task, each in enumerate(past):
+        mixer.backward(loss_on(model, each), row=task)
+    if memory_first:
+        mixer.backward(loss_on(model, batch))
+    mix = mixer.mix()
+
+    torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(mix.losses, torch.stack(losses).detach())
+    torch.testing.assert_close(mix.weights @ torch.stack(rows), expected, rtol=1e-9, atol=1e-12)
+    if rule.needs_gram:
+        torch.testing.assert_close(mix.gram, torch.stack(rows) @ torch.stack(rows).T)
+    else:
+        assert mix.gram is None
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_one_line_is_the_same_step(rule):
+    model = network(1)
+    batches = [examples(1, 4), *references(rule)]
+    losses = [loss_on(model, each) for each in batches]
+    rows = [gradient(loss, model.parameters()) for loss in losses]
+    mix = engram.backward(losses, model.parameters(), rule)
+    expected = update_by_hand(rule, [loss.detach() for loss in losses], rows)
+    torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
+    assert mix.weights.shape == (len(losses),)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_with_nothing_remembered_the_update_is_plain_training(rule):
+    plain, model = network(3), network(3)
+    loss_on(plain, examples(3, 4)).backward()
+    mixer = engram.GradientMixer(sgd(model), rule)
+    mixer.backward(loss_on(model, examples(3, 4)))
+    assert mixer.mix().weights.tolist() == [1]
+    assert torch.equal(written(model.parameters()), written(plain.parameters()))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_losses_may_share_a_graph(rule):
+    model = network(2)
+    inputs, classes = examples(2, 20)
+    per_example = torch.nn.functional.cross_entropy(model(inputs), classes, reduction="none")
+    count = {"none": 1, "pooled": 2, "per task": 4}[rule.reference]
+    losses = [part.mean() for part in per_example.chunk(count)]
+    rows = [gradient(loss, model.parameters()) for loss in losses]
+    engram.backward(losses, model.parameters(), rule)
+    expected = update_by_hand(rule, [loss.detach() for loss in losses], rows)
+    torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_a_rule_without_a_gram_matrix_takes_one_backward_pass(rule, monkeypatch):
+    passes, original = [], torch.autograd.backward
+
+    def counted(*arguments, **named):
+        passes.append(arguments)
+        original(*arguments, **named)
+
+    monkeypatch.setattr(torch.autograd, "backward", counted)
+    model = network()
+    losses = [loss_on(model, examples(seed, 4)) for seed in (0, 1)]
+    engram.backward(losses, model.parameters(), rule)
+    assert len(passes) == (2 if rule.needs_gram else 1)
+
+
+@pytest.mark.parametrize("rule", POOLED, ids=name)
+def test_the_rule_compares_the_value_and_not_the_loss(rule):
+    """A penalty is differentiated, but it does not count as a loss."""
+    model, batches = network(5), [examples(5, 4), examples(6, 16)]
+
+    def penalised(batch):
+        loss = loss_on(model, batch)
+        return loss + sum(p.square().sum() for p in model.parameters()), loss
+
+    pairs = [penalised(batch) for batch in batches]
+    rows = [gradient(loss, model.parameters()) for loss, _ in pairs]
+    values = [value.detach() for _, value in pairs]
+    expected = update_by_hand(rule, values, rows)
+
+    mixer = engram.GradientMixer(sgd(model), rule)
+    for row, batch in zip(["current", "memory"], batches, strict=True):
+        loss, value = penalised(batch)
+        mixer.backward(loss, row=row, value=value)
+    mixer.mix()
+    torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
+
+    losses, values = zip(*(penalised(batch) for batch in batches), strict=True)
+    engram.backward(losses, model.parameters(), rule, values=[value.item() for value in values])
+    torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", [*POOLED, GEM()], ids=name)
+def test_micro_batches_accumulate_to_the_big_batch(rule):
+    model, batch, past = network(7), examples(7, 12), examples(8, 24)
+
+    def step(parts):
+        mixer = engram.GradientMixer(sgd(model), rule)
+        for row, (inputs, classes) in [("memory", past), ("current", batch)]:
+            for part in zip(inputs.chunk(parts), classes.chunk(parts), strict=True):
+                mixer.backward(loss_on(model, part) / parts, row=row)
+        return mixer.mix(), written(model.parameters())
+
+    whole, expected = step(1)
+    parts, update = step(4)
+    torch.testing.assert_close(update, expected)
+    torch.testing.assert_close(parts.weights, whole.weights)
+    torch.testing.assert_close(parts.losses, whole.losses)

@@ -1,0 +1,387 @@
+"""The conformance kit: every method passes it, and every broken promise is found."""
+
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engram.errors import EngramError
+from engram.gradients import Mix
+from engram.methods import Entry, Method, MethodSettings, names
+from engram.methods import _method as register_of_methods
+from engram.settings import setting
+from engram.streams import load_mnist
+from engram.testing import check_method
+from engram.testing._host import no_reads
+
+# Settings with which the kit's short tasks reach everything: windows end, memories are full.
+SMALL = {
+    "refresh_interval": 2,
+    "memory_per_class": 2,
+    "reference_batch": 3,
+    "memory_size": 12,
+    "draws": 2,
+    "batches": 2,
+}
+OPTIONS = [
+    ("ewc", {"formula": "kirkpatrick"}),
+    ("pi", {"formula": "zenke"}),
+    ("mas", {"formula": "aljundi"}),
+    ("rwalk", {"formula": "chaudhry"}),
+    ("mer", {"algorithm": "batches"}),
+    ("icarl", {"task_ids": False}),
+    ("mega-i", {"test": "reference"}),
+    ("gem", {"memory": "sample"}),
+    *(("mega-ii", {"memory": memory}) for memory in ("sample", "reservoir", "fifo")),
+]
+EVERY = ["settings", "corners", "seeded", "predictions", "stacked", "one pass", "resumed", "budget"]
+CAPTURED = {"van", "er", "a-gem", "mega-i", "mega-ii", "ewc", "pi", "mas", "rwalk"}  # at least
+
+
+def small_settings(name):
+    fields = register_of_methods.method_entry(name).settings.__dataclass_fields__
+    return {key: value for key, value in SMALL.items() if key in fields}
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_registered_method_conforms(name):
+    done = check_method(name, **small_settings(name))
+    assert [check for check in done if check != "captured"] == EVERY
+    assert "captured" in done or name not in CAPTURED
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_every_option_conforms(name, options):
+    check_method(name, **small_settings(name) | options)
+
+
+# ---- one broken promise each
+
+
+class Plain(Method):
+    """A method without fault."""
+
+    def observe(self, step, stored, batch):  # noqa: ARG002
+        gradient = torch.empty_like(self.parameters)
+        losses = self.rows.gradient(batch, gradient).unsqueeze(-1)
+        self.rows.descend(gradient, self.settings.learning_rate)
+        return Mix(losses, None, torch.ones_like(losses))
+
+
+class NotANumber(Plain):
+    def observe(self, step, stored, batch):
+        mix = super().observe(step, stored, batch)
+        return Mix(mix.losses / (step < 2), None, mix.weights)
+
+
+class NoRows(Plain):
+    def observe(self, step, stored, batch):
+        mix = super().observe(step, stored, batch)
+        return Mix(mix.losses[:, 0], None, mix.weights[:, 0])
+
+
+class NeedsTwo(Plain):
+    """Divides by what a batch of one does not have."""
+
+    def observe(self, step, stored, batch):
+        mix = super().observe(step, stored, batch)
+        return Mix(mix.losses / (batch.labels.shape[1] - 1), None, mix.weights)
+
+
+class Moody(Plain):
+    draw = staticmethod(lambda: float(torch.rand(())))
+
+    def observe(self, step, stored, batch):
+        self.parameters.mul_(1 + 0.1 * self.draw())
+        return super().observe(step, stored, batch)
+
+
+class MoodyInNumpy(Moody):
+    draw = staticmethod(lambda: float(np.random.rand()))
+
+
+class MoodyInPython(Moody):
+    draw = staticmethod(random.random)
+
+
+class Neighbourly(Plain):
+    def end_task(self, task, finished):  # noqa: ARG002
+        self.parameters.copy_(self.parameters.mean(0, keepdim=True))
+
+
+class ByPlace(Plain):
+    """Draws by a run's place in the stack, not by its seed."""
+
+    def end_task(self, task, finished):  # noqa: ARG002
+        self.parameters.add_(0.1 * torch.arange(len(self.parameters)).unsqueeze(-1))
+
+
+class Hoarder(Plain):
+    """Keeps what it was shown without a copy."""
+
+    def observe(self, step, stored, batch):
+        if step == 0:
+            self.first = batch
+        super().observe(step, stored, self.first)
+        return super().observe(step, stored, batch)
+
+
+class Latecomer(Plain):
+    def end_task(self, task, finished):  # noqa: ARG002
+        self.before = finished
+
+    def begin_task(self, task, labels):  # noqa: ARG002
+        if task:
+            seen = self.before.examples().inputs.float()
+            self.parameters.add_(seen.mean((1, 2)).unsqueeze(-1), alpha=1e-4)
+
+
+class Asker(Plain):
+    ask = "train"
+
+    def __init__(self, setup, settings):
+        super().__init__(setup, settings)
+        self.stream = setup.stream
+
+    def end_task(self, task, finished):  # noqa: ARG002
+        getattr(self.stream, self.ask)(task)
+
+
+class Peeper(Asker):
+    ask = "test"
+
+
+class Meddler(Plain):
+    def observe(self, step, stored, batch):
+        batch.inputs.add_(0.1)
+        return super().observe(step, stored, batch)
+
+
+class Restless(Plain):
+    def predict(self, inputs, columns, task):
+        self.parameters.mul_(0.99)
+        return super().predict(inputs, columns, task)
+
+
+class Absorbed(Plain):
+    """Learns at half its rate after every question."""
+
+    asked = False
+
+    def predict(self, inputs, columns, task):
+        self.asked = True
+        return super().predict(inputs, columns, task)
+
+    def observe(self, step, stored, batch):
+        before = self.parameters.clone()
+        mix = super().observe(step, stored, batch)
+        if self.asked:
+            self.parameters.lerp_(before, 0.5)
+        self.asked = False
+        return mix
+
+
+class Blind(Plain):
+    def predict(self, inputs, columns, task):
+        if columns is not None:
+            inputs = torch.nn.functional.pad(inputs, (0, 2))
+        return super().predict(inputs, None, task)
+
+
+class OneAnswer(Plain):
+    def predict(self, inputs, columns, task):
+        return super().predict(inputs, columns, task).argmax(-1)
+
+
+class Forgetful(Plain):
+    """Refuses tasks that it has learned."""
+
+    def predict(self, inputs, columns, task):
+        if task == 0:
+            raise EngramError("task must be another one, not 0.")
+        return super().predict(inputs, columns, task)
+
+
+class Heavy(Plain):
+    """A momentum that no checkpoint knows of."""
+
+    momentum = 0.0
+
+    def observe(self, step, stored, batch):
+        before = self.parameters.clone()
+        mix = super().observe(step, stored, batch)
+        self.parameters.add_(self.momentum)
+        self.momentum = 0.5 * (self.parameters - before)
+        return mix
+
+
+class Entangled(Plain):
+    def state_dict(self):
+        return {"parameters": self.parameters}
+
+
+class Adopting(Plain):
+    """Goes on working in the tensors that it was given to load."""
+
+    def load_state_dict(self, state):
+        self.parameters = self.rows.parameters = state["parameters"]
+
+
+class Unsaveable(Plain):
+    def state_dict(self):
+        return super().state_dict() | {"rule": object()}
+
+
+@dataclass(frozen=True)
+class MemorySettings(MethodSettings):
+    memory_size: int = setting(5, "examples in all", least=1)
+
+
+class Insatiable(Plain):
+    held = 0
+
+    def observe(self, step, stored, batch):
+        self.held += stored[0].nbytes + batch.labels[0].nbytes
+        return super().observe(step, stored, batch)
+
+    def facts(self):
+        return super().facts() | {"memory_bytes": self.held}
+
+
+class Talkative(Plain):
+    """Claims what it does not hold: a value goes to the host in every step."""
+
+    capturable = True
+    read = staticmethod(lambda losses: losses.sum().item())
+
+    def observe(self, step, stored, batch):
+        mix = super().observe(step, stored, batch)
+        self.read(mix.losses)
+        return mix
+
+
+class Counting(Plain):
+    """Claims to be capturable, and does other work in every second step."""
+
+    capturable = True
+
+    def observe(self, step, stored, batch):
+        self.parameters.mul_(0.9 if step % 2 else 1.0)
+        return super().observe(step, stored, batch)
+
+
+class CountingOpenly(Counting):
+    def kind(self, step):
+        return step % 2
+
+
+FAULTS = [
+    (NotANumber, "has a loss that is not finite in step 2 of task 0"),
+    (NoRows, r"returns losses \[2\] and weights \[2\] in step 0 of task 0"),
+    (NeedsTwo, "not finite in step 2 of task 2"),
+    (Moody, "other weights when it is run again with the same seeds"),
+    (MoodyInNumpy, "other weights when it is run again with the same seeds"),
+    (MoodyInPython, "other weights when it is run again with the same seeds"),
+    (Neighbourly, "gives seed 3 another result alone than stacked"),
+    (ByPlace, "gives seed 4 another result alone than stacked"),
+    (Hoarder, "reads a batch after its step"),
+    (Latecomer, "or a task after its end"),
+    (Asker, "asks the stream for the training examples of task 0"),
+    (Peeper, "asks the stream for the test examples of task 0"),
+    (Meddler, "changes the inputs of the batch"),
+    (Restless, "changes its weights when it predicts"),
+    (Absorbed, "learns something else when it is asked for predictions in between"),
+    (Blind, "does not read test inputs at the columns"),
+    (OneAnswer, r"predicts logits of shape \[2, 5\], not \[2, 5, 3\]"),
+    (Forgetful, "does not predict task 0, which it has seen"),
+    (Heavy, "another result when it is saved after step 0 of task 0 and loaded"),
+    (Entangled, "another result when it is saved|changes the state it saved"),
+    (Adopting, "changes the state it saved after step 0 of task 0"),
+    (Unsaveable, "more than tensors, arrays and JSON values"),
+    (Insatiable, "no setting memory_size or memory_per_class"),
+    (Counting, "depend on more than their kind and position"),
+    (Talkative, "a step of it reads from the device"),
+]
+
+
+@pytest.mark.parametrize(("method", "sentence"), FAULTS)
+def test_a_broken_promise_is_named(method, sentence):
+    with pytest.raises(AssertionError, match=sentence) as caught:
+        check_method(Entry("mine", method, MethodSettings))
+    assert str(caught.value).startswith("mine ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_user_s_own_entry_passes_without_being_registered():
+    assert check_method(Entry("mine", Plain, MethodSettings)) == EVERY
+    assert check_method(Entry("mine", CountingOpenly, MethodSettings)) == [*EVERY, "captured"]
+
+
+def test_a_memory_over_its_budget_is_found():
+    with pytest.raises(AssertionError, match="bytes, and its settings allow"):
+        check_method(Entry("mine", Insatiable, MemorySettings))
+    check_method(Entry("mine", Insatiable, MemorySettings), memory_size=100)
+
+
+@pytest.mark.parametrize("presets", [{"somewhere": {"rate": 1}}, {"somewhere": {"batch_size": 0}}])
+def test_presets_that_the_settings_refuse_are_found(presets):
+    with pytest.raises(AssertionError, match="a preset or a tuning grid that its settings refuse"):
+        check_method(Entry("mine", Plain, MethodSettings, presets))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: float(x[0, 0]),
+        lambda x: bool((x > 0).all()),
+        lambda x: x.tolist(),
+        lambda x: x.numpy(),
+        lambda x: np.asarray(x),
+        lambda x: x.cpu(),
+        lambda x: x.to("cpu"),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: torch.equal(x, x),
+        lambda x: x.unique(),
+        lambda x: range(5)[x[0].long()],
+    ],
+)
+def test_every_way_to_read_from_the_device_is_seen(read):
+    with pytest.raises(AssertionError, match="reads from the device"), no_reads("cpu"):
+        read(torch.ones(2, 1))
+
+
+def test_arithmetic_and_indices_that_stay_on_the_device_are_let_through():
+    x, places = torch.ones(2, 3), torch.tensor([1, 0])
+    with no_reads("cpu"):
+        x[places].where(x > 0, 0).to(torch.float64).index_add_(0, places, x.double())
+        x.masked_fill_(x > 0, 2.0)
+        x[:, 0] = 0
+
+
+def test_the_global_random_state_is_left_as_it_was():
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    check_method("van")
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (np.random.get_state()[1] == before[1]).all()
+    assert random.getstate() == before[2]
+
+
+def test_the_page_for_users_shows_a_method_that_conforms(monkeypatch, capsys):
+    monkeypatch.setattr(register_of_methods, "_METHODS", dict(register_of_methods._METHODS))
+    mnist = load_mnist()
+    few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
+    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    page = Path(__file__).parents[2] / "docs" / "methods" / "writing-a-method.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    namespace = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), namespace)
+    assert len(blocks[0].splitlines()) < 40
+    assert str([*EVERY, "captured"]) in capsys.readouterr().out
+    assert len(namespace["outcome"].accuracy) == 3

@@ -1,0 +1,214 @@
+"""The learner: reference passes, current pass, rule, step, memory, in this order."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from engram import Learner
+from engram.errors import EngramError
+from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir
+from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
+
+RULES = [Current(), Equal(), AGEM(), MEGA1(), MEGA2(), GEM()]
+POLICIES = [ClassRing(4), ClassSample(4), Reservoir(20), Fifo(20)]
+
+
+def name(value):
+    return type(value).__name__
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).double()
+
+
+def batch(seed, count=6):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, 5, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(3, (count,), generator=generator)
+
+
+def build(rule, policy, **options):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    return Learner(model, optimizer, rule, Memory(policy), **options)
+
+
+def train(learner, tasks=3, steps=4, first=0):
+    for task in range(first, first + tasks):
+        for step in range(steps):
+            mix = learner.observe(*batch(100 * task + step), task=task)
+        learner.end_task()
+    return mix
+
+
+def weights(learner):
+    return torch.cat([parameter.detach().flatten() for parameter in learner.model.parameters()])
+
+
+def update_by_hand(learner, current, references):
+    """Return the rule's update from whole gradient vectors."""
+    losses = [cross_entropy(learner.model(x), y) for x, y in [current, *references]]
+    parameters = list(learner.model.parameters())
+    rows = torch.stack(
+        [
+            torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
+            for loss in losses
+        ]
+    )
+    return learner.rule(torch.stack(losses).detach(), rows @ rows.T) @ rows
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("policy", POLICIES, ids=name)
+def test_a_step_is_the_rules_update_on_a_sample_of_the_memory(rule, policy):
+    learner = build(rule, policy, reference_batch=8)
+    train(learner)
+    twin = copy.deepcopy(learner.memory)
+    if rule.reference == "per task":
+        references = [sample.batch for sample in twin.sample(8, by_task=True).values()]
+    else:
+        references = [twin.sample(8).batch] if rule.reference == "pooled" else []
+    current = batch(7)
+    expected = update_by_hand(learner, current, references)
+    mix = learner.observe(*current, task=3)
+    found = torch.cat([parameter.grad.flatten() for parameter in learner.model.parameters()])
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-12)
+    assert mix.losses.shape == (1 + len(references),)
+    twin.add(current, tasks=3)
+    assert list(learner.memory.examples()) == list(twin.examples())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_the_first_task_is_plain_training_where_the_memory_waits_for_its_end(rule):
+    learner, plain = build(rule, ClassRing(4)), network()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.5)
+    for step in range(4):
+        assert learner.observe(*batch(step), task=0).weights.tolist() == [1]
+        inputs, classes = batch(step)
+        optimizer.zero_grad()
+        cross_entropy(plain(inputs), classes).backward()
+        optimizer.step()
+    assert torch.equal(weights(learner), torch.cat([p.flatten() for p in plain.parameters()]))
+
+
+@pytest.mark.parametrize("rule", [Equal(), MEGA2()], ids=name)
+def test_without_tasks_mixing_starts_with_the_second_batch(rule):
+    learner = build(rule, Reservoir(20))
+    assert [len(learner.observe(*batch(step)).weights) for step in range(3)] == [1, 2, 2]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_the_memory_is_looked_at_first_and_written_last(rule):
+    seen = []
+
+    def loss(model, given, tasks):
+        seen.append((len(learner.memory), given[0].shape[0], set(tasks.tolist())))
+        return cross_entropy(model(given[0]), given[1])
+
+    learner = build(rule, Fifo(100), loss=loss, reference_batch=4)
+    learner.observe(*batch(0), task=0)
+    learner.observe(*batch(1), task=1)
+    learner.observe(*batch(2), task=2)
+    past = {"none": [], "pooled": [4], "per task": [4, 4]}[rule.reference]
+    assert [size for held, size, _ in seen if held == 12] == [*past, 6]
+    assert all(2 not in tasks for _, size, tasks in seen if size == 4)
+    assert seen[-1][2] == {2}
+    assert len(learner.memory) == 18
+
+
+def test_a_rule_that_needs_no_reference_does_not_sample():
+    learner = build(Current(), Reservoir(20))
+    learner.memory.sample = None
+    learner.observe(*batch(0))
+    learner.observe(*batch(1))
+
+
+def test_batches_may_be_dicts_and_the_loss_tells_what_is_compared():
+    compared = []
+
+    def loss(model, given, tasks):
+        assert tasks is None
+        plain = cross_entropy(model(given["x"]), given["y"])
+        compared.append(plain.item())
+        return plain + sum(p.square().sum() for p in model.parameters()), plain
+
+    learner = build(MEGA2(), Reservoir(20), loss=loss)
+    for step in range(3):
+        inputs, classes = batch(step)
+        mix = learner.observe({"x": inputs, "y": classes}, ids=[f"{step}-{i}" for i in range(6)])
+    assert mix.losses.tolist() == compared[:-3:-1]  # the current loss is row 0, and came last
+    learner.memory.erase(ids=["0-0"])
+    assert len(learner.memory) == 17
+
+
+def test_labels_and_tags_reach_the_memory():
+    learner = build(Equal(), ClassRing(2), loss=lambda model, given, _: model(given["x"]).mean())
+    labels = torch.tensor([0, 0, 0, 1, 1, 2])
+    learner.observe({"x": batch(0)[0]}, task=4, labels=labels, tags={"site": "north"})
+    held = list(learner.memory.examples())
+    assert sorted(example.label for example in held) == [0, 0, 1, 1, 2]
+    assert all(example.task == 4 and example.tags == {"site": "north"} for example in held)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("policy", POLICIES, ids=name)
+def test_a_learner_resumes_bit_for_bit(rule, policy):
+    learner, resumed = build(rule, policy), build(rule, policy)
+    train(learner, tasks=2)
+    learner.observe(*batch(999), task=2)
+    resumed.load_state_dict(copy.deepcopy(learner.state_dict()))
+    train(learner, tasks=2, first=2)
+    train(resumed, tasks=2, first=2)
+    assert torch.equal(weights(learner), weights(resumed))
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_a_step_that_breaks_off_leaves_nothing_behind(rule):
+    """After an error in the user's loss, the next step is as if the broken one had not begun."""
+    broken, whole = [], build(rule, Fifo(100))
+
+    def loss(model, given, _):
+        if broken and len(given[0]) == 6:
+            raise RuntimeError(broken.pop())
+        return cross_entropy(model(given[0]), given[1])
+
+    learner = build(rule, Fifo(100), loss=loss)
+    for each in (learner, whole):
+        each.observe(*batch(0, 3))
+    whole.memory.sample(256)
+    broken.append("the current pass fails, after the memory's")
+    with pytest.raises(RuntimeError, match="fails"):
+        learner.observe(*batch(1))
+    for each in (learner, whole):
+        each.observe(*batch(2, 4))
+    assert torch.equal(weights(learner), weights(whole))
+
+
+def test_the_models_mode_is_the_users():
+    learner = build(MEGA2(), Reservoir(20))
+    learner.model.eval()
+    learner.observe(*batch(0))
+    assert not learner.model.training
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [((), "nothing"), (([1.0],), r"\['list'\]"), ((torch.ones(()),), r"\['Tensor'\]")],
+)
+def test_what_is_no_batch_is_refused(given, words):
+    with pytest.raises(EngramError, match=words):
+        build(MEGA2(), Reservoir(20)).observe(*given)
+
+
+def test_other_mistakes_are_told():
+    with pytest.raises(EngramError, match="reference_batch must be 1 or more, not 0"):
+        build(MEGA2(), Reservoir(20), reference_batch=0)
+    learner = build(MEGA2(), Reservoir(20))
+    with pytest.raises(EngramError, match="a loss of your own"):
+        learner.observe({"x": torch.ones(2, 5)})
+    with pytest.raises(EngramError, match="'optimizer', 'memory'"):
+        learner.load_state_dict({"model": {}})
