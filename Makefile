@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow bench lint clean
+.PHONY: run test test-slow bench docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -33,6 +33,11 @@ test-slow: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/methods.py
+
+# Everything generated in docs/: the pages of results, and the blocks of the other pages.
+docs: $(STAMP)
+	$(BIN)/python -m engram.report results/*.jsonl --pages docs
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

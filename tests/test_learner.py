@@ -204,8 +204,50 @@ def test_what_is_no_batch_is_refused(given, words):
         build(MEGA2(), Reservoir(20)).observe(*given)
 
 
+REFUSED = {
+    "nothing in it": (batch(1, 0), {}, "at least one example"),
+    "lengths differ": ((torch.ones(2, 5), torch.ones(3).long()), {}, "lengths are 2, 3"),
+    "another dtype": ((torch.ones(2, 5), torch.ones(2).long()), {}, "float32.*float64"),
+    "too few ids": (batch(1), {"ids": [1]}, "ids has 1"),
+    "no task": (batch(1), {"task": None}, "with tasks"),
+    "a task by name": (batch(1), {"task": "birds"}, "task.*integer"),
+    "tags are a number": (batch(1), {"tags": 5}, "tags 5 are not a mapping"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_a_batch_that_the_memory_would_refuse_is_not_learnt(rule, case):
+    given, options, words = REFUSED[case]
+    learner = build(rule, ClassRing(4))
+    train(learner, tasks=1)
+    before, held = weights(learner), str(learner.memory.state_dict())
+    with pytest.raises(EngramError, match=words):
+        learner.observe(*given, **{"task": 1, **options})
+    assert torch.equal(weights(learner), before)
+    assert str(learner.memory.state_dict()) == held
+
+
+def test_a_budget_below_one_example_is_noticed_before_the_step():
+    learner = build(MEGA2(), Reservoir(20))
+    learner.memory = Memory(Reservoir(20), max_bytes=39)
+    before = weights(learner)
+    with pytest.raises(EngramError, match="less than the 48 bytes"):
+        learner.observe(*batch(0))
+    assert torch.equal(weights(learner), before)
+
+
 def test_other_mistakes_are_told():
-    with pytest.raises(EngramError, match="reference_batch must be 1 or more, not 0"):
+    for wrong in (2.5, "many", True):
+        with pytest.raises(EngramError, match="reference_batch is"):
+            build(MEGA2(), Reservoir(20), reference_batch=wrong)
+    with pytest.raises(EngramError, match="rule must be one such as MEGA2"):
+        build(MEGA2, Reservoir(20)).observe(*batch(0))
+    with pytest.raises(EngramError, match="memory is a Reservoir"):
+        Learner(network(), torch.optim.SGD(network().parameters()), MEGA2(), Reservoir(20))
+    with pytest.raises(
+        EngramError, match="reference_batch is 0; it must be a whole number of at least 1"
+    ):
         build(MEGA2(), Reservoir(20), reference_batch=0)
     learner = build(MEGA2(), Reservoir(20))
     with pytest.raises(EngramError, match="a loss of your own"):

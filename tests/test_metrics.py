@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from engram.errors import EngramError
 from engram.metrics import (
     average_accuracy,
     average_accuracy_over_tasks,
@@ -66,3 +67,10 @@ def test_leading_dimensions_are_kept():
 def test_a_matrix_of_another_shape_is_refused(metric, bad):
     with pytest.raises(ValueError, match="tasks, tasks"):
         metric(bad)
+
+
+def test_an_area_that_nobody_defined_is_refused():
+    with pytest.raises(EngramError, match="no area rule 'simpson'; valid are mean, trapezoid"):
+        learning_curve_area([[0.1] * 11], "simpson")
+    with pytest.raises(EngramError, match="batches must be at least 1, not 0"):
+        learning_curve_area([[0.1] * 11], batches=0)

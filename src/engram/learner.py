@@ -76,8 +76,14 @@ class Learner:
         loss: Loss = cross_entropy,
         reference_batch: int = 256,
     ) -> None:
-        if reference_batch < 1:
-            raise EngramError(f"reference_batch must be 1 or more, not {reference_batch}.")
+        if type(reference_batch) is not int or reference_batch < 1:
+            raise EngramError(
+                f"reference_batch is {reference_batch!r}; it must be a whole number of at least 1."
+            )
+        if not isinstance(memory, Memory):
+            raise EngramError(
+                f"memory is a {type(memory).__name__}; give one such as Memory(Reservoir(1000))."
+            )
         self.model = model
         self.optimizer = optimizer
         self.rule = rule
@@ -95,6 +101,8 @@ class Learner:
     ) -> Mix:
         """Learn from one batch, and offer it to the memory.
 
+        A batch that the memory cannot take is refused before anything is learnt from it.
+
         Args:
             batch: tensors with one row an example, or one dict of such tensors.
             task: the task that the batch belongs to, where there are tasks.
@@ -104,7 +112,10 @@ class Learner:
             tags: anything else to find them by; see ``Memory.add`` for this and for ``ids``.
         """
         current = _as_batch(batch)
+        prepared = self.memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
         first = next(_tensors(current))
+        if not len(first):
+            raise EngramError("A batch must hold at least one example; this one holds none.")
         tasks = None if task is None else torch.full((len(first),), task, device=first.device)
         passes: Passes = {
             name: _moved(sample, first.device) for name, sample in self._references().items()
@@ -115,7 +126,7 @@ class Learner:
             parameter.grad = None  # makes room before the passes need it
         mix = self._pass_each(passes) if self.rule.needs_gram else self._pass_once(passes)
         self.optimizer.step()
-        self.memory.add(current, tasks=task, labels=labels, ids=ids, tags=tags)
+        self.memory.file(prepared)
         return mix
 
     def end_task(self) -> None:

@@ -13,9 +13,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from engram.errors import EngramError, unknown
+
 __all__ = ["average_accuracy", "average_accuracy_over_tasks", "forgetting", "learning_curve_area"]
 
 Array = NDArray[np.float64]
+
+_AREAS = ("trapezoid", "mean")
 
 
 def average_accuracy(matrix: ArrayLike) -> Array:
@@ -69,9 +73,13 @@ def learning_curve_area(
     >>> float(learning_curve_area(line, batches=2)), float(learning_curve_area(line, "mean", 2))
     (0.25, 0.25)
     """
+    if rule not in _AREAS:
+        raise unknown("area rule", str(rule), _AREAS)
+    if batches < 1:
+        raise EngramError(f"batches must be at least 1, not {batches}.")
     accuracy = np.asarray(curve, dtype=np.float64)
     if accuracy.ndim < 2:
-        raise ValueError(f"curve must have the shape [..., tasks, batches], not {accuracy.shape}.")
+        raise EngramError(f"curve must have the shape [..., tasks, batches], not {accuracy.shape}.")
     if accuracy.shape[-1] <= batches:
         return np.full(accuracy.shape[:-2], np.nan)
     z = accuracy.mean(-2)[..., : batches + 1]
@@ -83,5 +91,5 @@ def learning_curve_area(
 def _square(matrix: ArrayLike) -> Array:
     accuracy = np.asarray(matrix, dtype=np.float64)
     if accuracy.ndim < 2 or accuracy.shape[-1] != accuracy.shape[-2] or accuracy.size == 0:
-        raise ValueError(f"matrix must have the shape [..., tasks, tasks], not {accuracy.shape}.")
+        raise EngramError(f"matrix must have the shape [..., tasks, tasks], not {accuracy.shape}.")
     return accuracy

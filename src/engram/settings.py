@@ -36,8 +36,9 @@ class Settings:
             if isinstance(value, bool | str | None):
                 continue
             inside = bounds["least"] <= value <= bounds["most"] and value > bounds["above"]
-            if not (inside and math.isfinite(value)):
-                raise EngramError(f"{field.name} must be {_describe(bounds)}, not {value:g}.")
+            limit = 2**63 if isinstance(value, int) else math.inf  # an array's whole numbers
+            if not (inside and abs(value) < limit):
+                raise EngramError(f"{field.name} must be {_describe(bounds)}, not {value}.")
 
     def as_dict(self) -> dict[str, Scalar]:
         """Return all settings by name."""

@@ -90,7 +90,7 @@ def test_a_diverged_run_is_a_result(ask):
     code, out, err = ask("van", seeds=1, settings=("fault=diverge",))
     assert code == 0
     assert "1 (1 failed)" in out
-    assert "van fault=diverge, seed 0: The weights became non-finite." in err
+    assert "van fault=diverge: 1 of 1 seed diverged: the weights became non-finite." in err
 
 
 def test_the_stored_command_makes_the_numbers_again(ask, tmp_path):
@@ -274,3 +274,12 @@ def test_the_settings_of_the_real_thing_are_listed():
     assert result.exit_code == 0
     for name in ("learning_rate", "batch_size", "reference_batch", "memory_per_class", "epsilon"):
         assert f"  {name}=" in result.stdout
+
+
+def test_settings_as_json_are_one_object_and_nothing_else():
+    arguments = ["run", "permuted-mnist", "mega-i", "van", "--help-settings", "--json"]
+    result = CliRunner().invoke(app, [*arguments, "--set", "epsilon=0.5"])
+    listed = json.loads(result.stdout)
+    assert listed["benchmark"] == "permuted-mnist"
+    assert [entry["method"] for entry in listed["methods"]] == ["mega-i", "van"]
+    assert listed["methods"][0]["settings"]["epsilon"] == 0.5

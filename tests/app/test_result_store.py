@@ -88,7 +88,7 @@ def _newer(path):
         (_text, "not a database"),
         (_other_database, "another program's database"),
         (_newer, "schema 2, newer"),
-        (lambda path: path.mkdir(), "cannot be used|no store"),
+        (lambda path: path.mkdir(), "is a folder; give the path of a file"),
     ],
 )
 def test_what_is_not_a_store_is_refused_and_left_alone(tmp_path, make, sentence, read_only):
@@ -98,6 +98,19 @@ def test_what_is_not_a_store_is_refused_and_left_alone(tmp_path, make, sentence,
     with pytest.raises(EngramError, match=sentence):
         Store(path, read_only=read_only)
     assert before is None or path.read_bytes() == before
+
+
+def test_a_damaged_result_is_told_in_one_sentence(tmp_path):
+    path = tmp_path / "store.sqlite"
+    Store(path).close()
+    with sqlite3.connect(path) as other:
+        marks = ", ".join(["?"] * 10)
+        row = ["digest", "address", 0, "{", "{}", "cpu", 1.0, "now", "{}", "engram"]
+        columns = "digest, address, seed, identity, outcome, device, seconds, created"
+        other.execute(f"INSERT INTO results ({columns}, versions, command) VALUES ({marks})", row)
+    other.close()
+    with Store(path) as store, pytest.raises(EngramError, match="cannot be used: Expecting"):
+        store.rows()
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):

@@ -9,6 +9,8 @@ import engram
 from engram.errors import EngramError
 from engram.rules import GEM, MEGA2
 
+BATCH = examples(1, 4)
+
 
 @pytest.fixture
 def model():
@@ -46,7 +48,7 @@ def test_after_a_mix_the_mixer_is_empty(model, mixer):
 
 def test_a_rule_that_raises_leaves_no_gradient_and_no_row(model):
     class Broken(MEGA2):
-        def _weigh(self, *_):
+        def _weigh_pair(self, *_):
             raise RuntimeError("out of memory")
 
     mixer = engram.GradientMixer(sgd(model), Broken())
@@ -125,3 +127,21 @@ def test_a_mistake_leaves_grad_as_it_was(model, mixer):
     with pytest.raises(EngramError):
         mixer.backward(torch.ones(()))
     assert torch.equal(written(model.parameters()), before)
+
+
+def test_a_rule_is_an_instance(model):
+    with pytest.raises(EngramError, match="rule must be one such as MEGA2"):
+        engram.GradientMixer(sgd(model), MEGA2)
+    with pytest.raises(EngramError, match="rule must be one such as MEGA2"):
+        engram.backward([loss_on(model, BATCH)], model.parameters(), MEGA2)
+
+
+def test_one_tensor_is_no_collection_of_parameters(model):
+    with pytest.raises(EngramError, match="parameters must be a collection of tensors"):
+        engram.backward([loss_on(model, BATCH)], model[0].weight, MEGA2())
+
+
+@pytest.mark.parametrize("value", ["x", [1.0, 2.0]])
+def test_a_value_is_a_single_number(model, value):
+    with pytest.raises(EngramError, match="value must be a single number"):
+        engram.backward([loss_on(model, BATCH)], model.parameters(), MEGA2(), values=[value])

@@ -153,6 +153,11 @@ def test_tied_weights_count_once(rule):
     expected = update_by_hand(rule, values, rows)
     torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
 
+    with pytest.warns(UserWarning, match="duplicate parameters"):
+        optimizer = torch.optim.SGD(twice, lr=0.1)
+    mixed(optimizer, rule, losses)
+    torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
+
 
 @pytest.mark.parametrize("rule", [AGEM(), MEGA2()], ids=name)
 def test_gradients_that_are_not_contiguous_count_alike(rule):
@@ -192,3 +197,12 @@ def test_a_mixture_of_precisions_is_one_vector():
     mixed(sgd(model), MEGA2(), losses)
     expected = update_by_hand(MEGA2(), values, rows)
     torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("narrow_first", [True, False])
+def test_a_gram_matrix_is_as_precise_as_its_narrowest_gradient(narrow_first):
+    narrow = torch.ones(3, requires_grad=True)
+    wide = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    losses = [narrow.sum() + wide.sum(), 2 * narrow.sum() + wide.sum()]
+    parameters = [narrow, wide] if narrow_first else [wide, narrow]
+    assert engram.backward(losses, parameters, MEGA2()).gram.dtype == torch.float32

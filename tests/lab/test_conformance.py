@@ -197,6 +197,13 @@ class OneAnswer(Plain):
         return super().predict(inputs, columns, task).argmax(-1)
 
 
+class Dependent(Plain):
+    """Breaks where it is not told the task."""
+
+    def predict(self, inputs, columns, task):
+        return super().predict(inputs, columns, task + 0)
+
+
 class Forgetful(Plain):
     """Refuses tasks that it has learned."""
 
@@ -221,7 +228,7 @@ class Heavy(Plain):
 
 class Entangled(Plain):
     def state_dict(self):
-        return {"parameters": self.parameters}
+        return {"parameters": self.parameters, "buffers": self.buffers}
 
 
 class Adopting(Plain):
@@ -298,6 +305,7 @@ FAULTS = [
     (Blind, "does not read test inputs at the columns"),
     (OneAnswer, r"predicts logits of shape \[2, 5\], not \[2, 5, 3\]"),
     (Forgetful, "does not predict task 0, which it has seen"),
+    (Dependent, "breaks where the task is not known"),
     (Heavy, "another result when it is saved after step 0 of task 0 and loaded"),
     (Entangled, "another result when it is saved|changes the state it saved"),
     (Adopting, "changes the state it saved after step 0 of task 0"),

@@ -43,6 +43,9 @@ class Tiny(Stream):
     def test(self, task):
         raise NotImplementedError
 
+    def network(self):
+        return MLP(SIZES)
+
     def normalise(self, inputs):
         return inputs
 
@@ -51,7 +54,7 @@ def build(name, stream, **settings):
     entry = method_entry(name)
     dtype = stream.data[0].inputs.dtype
     source = torch.Generator().manual_seed(3)
-    network = MLP(SIZES)
+    network = stream.network()
     start = torch.randn(len(stream.seeds), network.size, generator=source, dtype=dtype)
     given = {"learning_rate": RATE, "batch_size": BATCH} | settings
     return entry.build(Setup(network, start, stream.seeds, stream), entry.settings(**given))

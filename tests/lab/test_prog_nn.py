@@ -261,5 +261,5 @@ def test_another_network_is_refused():
         initialise = forward = backward = predict = None
 
     setup = Setup(Foreign(), torch.zeros(1, 3), (0,), stream=None)
-    with pytest.raises(EngramError, match="network must be an MLP for prog-nn, not Foreign"):
+    with pytest.raises(EngramError, match=r"network must be an MLP or a ResNet .* not Foreign"):
         method_entry("prog-nn").build(setup, MethodSettings())

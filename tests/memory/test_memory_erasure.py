@@ -140,6 +140,7 @@ def test_ids_are_integers_or_strings_of_any_size_and_kind():
         {"where": {"tsk": 1}},
         {"where": {"tags": "x"}},
         {"where": 3},
+        {"ids": [1], "reason": 7},
     ],
     ids=str,
 )

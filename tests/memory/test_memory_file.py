@@ -217,11 +217,28 @@ def test_a_save_into_a_folder_that_is_not_there_is_refused(saved):
     shutil.rmtree(saved.parent)
     with pytest.raises(EngramError, match="could not be saved"):
         memory.save(saved)
+    with pytest.raises(EngramError, match="could not be saved"):
+        memory.save("")
 
 
 def test_a_state_of_another_policy_or_storage_is_refused():
-    state = Memory(Fifo(3)).state_dict()
+    memory = Memory(Fifo(3))
+    memory.add(torch.full((2, 2), -1.0))
+    state = memory.state_dict()
     with pytest.raises(EngramError, match=r"Fifo\(capacity=3\).*Reservoir\(capacity=3\)"):
         Memory(Reservoir(3)).load_state_dict(state)
     with pytest.raises(EngramError, match=r"holds tensors.*holds indices"):
         Memory(Fifo(3), IndexStorage((torch.zeros(2),))).load_state_dict(state)
+
+
+def test_a_state_that_lacks_a_part_is_refused_and_changes_nothing():
+    memory = Memory(Fifo(3))
+    memory.add(torch.ones(2, 2))
+    before = memory.state_dict()
+    for part in before:
+        state = {
+            name: value for name, value in Memory(Fifo(3)).state_dict().items() if name != part
+        }
+        with pytest.raises(EngramError, match="A memory's state holds"):
+            memory.load_state_dict(state)
+    assert str(memory.state_dict()) == str(before)

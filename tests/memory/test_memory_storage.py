@@ -168,6 +168,7 @@ BAD = {
     "tags too short": ((torch.zeros(2, 3), label(0, 0)), {"tags": [None]}, "tags has 1"),
     "tags are words": ((torch.zeros(2, 3), label(0, 0)), {"tags": ["a", "b"]}, "not a mapping"),
     "tags are nested": ((torch.zeros(2, 3), label(0, 0)), {"tags": {"a": [1]}}, "'a': .1."),
+    "tags are a number": ((torch.zeros(2, 3), label(0, 0)), {"tags": 5}, "not a mapping"),
     "tags not finite": ((torch.zeros(2, 3), label(0, 0)), {"tags": {"a": float("nan")}}, "finite"),
 }
 
@@ -224,8 +225,16 @@ def test_other_nonsense_is_refused():
     assert memory.sample(0).batch.shape == (0,)
     with pytest.raises(EngramError, match="policy is"):
         Memory(Reservoir)
-    with pytest.raises(EngramError, match="count is -1"):
-        memory.sample(-1)
+    for count in (-1, 2.5, "x", None, True):
+        with pytest.raises(EngramError, match=f"count is {count!r}; it must be a whole number"):
+            memory.sample(count)
+    for storage in (TensorStorage, 3):
+        with pytest.raises(EngramError, match="storage is"):
+            Memory(Reservoir(3), storage)
+    with pytest.raises(EngramError, match="device is 'nonsense'"):
+        TensorStorage("nonsense")
+    with pytest.raises(EngramError, match="dense"):
+        Memory(Reservoir(3)).add(torch.eye(3).to_sparse())
     with pytest.raises(EngramError, match="have no tasks"):
         memory.sample(1, by_task=True)
     with pytest.raises(EngramError, match="slots 0 to 1"):

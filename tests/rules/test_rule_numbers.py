@@ -23,7 +23,7 @@ RULES = [
 ]
 DOUBLE = torch.finfo(torch.float64)
 each_rule = pytest.mark.parametrize("rule", RULES, ids=str)
-losses_ = st.one_of(st.just(0.0), st.floats(1e-12, 1e6))
+losses_ = st.one_of(st.sampled_from([0.0, -0.5]), st.floats(1e-12, 1e6))
 lengths = st.one_of(st.just(0.0), st.floats(1e-9, 1e9))
 
 
@@ -49,6 +49,12 @@ def test_numbers_and_tensors_agree(rule, current, reference, length, other, cosi
 def test_one_row_has_weight_one(rule):
     ours, expected = both_ways(rule, [0.5], [[2.0]])
     assert ours == expected == [1.0]
+
+
+@each_rule
+def test_two_negative_losses_count_as_zero(rule):
+    ours, expected = both_ways(rule, [-1.0, -2.0], [[1.0, 0.0], [0.0, 1.0]])
+    assert ours == expected == both_ways(rule, [0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])[0]
 
 
 @each_rule

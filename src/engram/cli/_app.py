@@ -86,7 +86,7 @@ def run(
             benchmark, tuple(methods), seeds, tasks, examples, tuple(settings or ()), device
         )
         if help_settings:
-            list_settings(request, engram.protocol)
+            list_settings(request, engram.protocol, as_json=json)
             return
         code = train(request, engram.protocol, store=store, again=again, as_json=json)
         raise typer.Exit(code)

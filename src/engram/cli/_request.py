@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,9 +65,14 @@ def specify(request: Request, laboratory: runs.Laboratory) -> list[Spec]:
     ]
 
 
-def list_settings(request: Request, laboratory: runs.Laboratory) -> None:
+def list_settings(request: Request, laboratory: runs.Laboratory, *, as_json: bool = False) -> None:
     """Print the settings of each method with their values and meaning."""
-    for spec in specify(request, laboratory):
+    specs = specify(request, laboratory)
+    if as_json:
+        listed = [{"method": spec.method, "settings": dict(spec.settings)} for spec in specs]
+        print(json.dumps({"benchmark": request.benchmark, "methods": listed}, indent=1))
+        return
+    for spec in specs:
         print(f"{spec.method} on {spec.benchmark}")
         for item in laboratory.settings_help(spec.benchmark, spec.method):
             value = f"{item.name}={spec.settings[item.name]}"

@@ -91,8 +91,8 @@ def _print(
     elif summaries:
         stdout_console().print(report.results_table(summaries, standard))
     for summary in summaries:
-        for seed, reason in summary.failures.items():
-            print(f"{standard.label(summary)}, seed {seed}: {reason}", file=sys.stderr)
+        if told := report.told_failures(summary):
+            print(f"{standard.label(summary)}: {told}.", file=sys.stderr)
     plot = report.save_plot(summaries, standard, folder)
     if plot is not None:
         print(f"Plot: {plot}", file=sys.stderr if as_json else sys.stdout)

@@ -16,21 +16,49 @@ _FEW_ROWS = 3
 class Rows:
     """Room for n gradients of R runs, and the step they make.
 
-    ``parameters`` [R, d] belong to the caller and are updated in place.
+    ``parameters`` [R, d] belong to the caller and are updated in place; ``buffers`` [R, b] are
+    the network's running averages, which training passes move.
     """
 
     def __init__(self, network: Network, parameters: Tensor) -> None:
         self.network = network
         self.parameters = parameters
+        self.buffers = network.initial_buffers(parameters)
         self._rows = parameters.new_empty(parameters.shape[0], 0, parameters.shape[1])
 
-    def gradient(self, batch: Batch, row: Tensor, objective: Objective = cross_entropy) -> Tensor:
-        """Write the gradient of the batch's loss into ``row`` [R, d] and return the losses [R]."""
-        return self.gradients(batch, row.unsqueeze(1), objective).squeeze(1)
+    def gradient(
+        self,
+        batch: Batch,
+        row: Tensor,
+        objective: Objective = cross_entropy,
+        *,
+        training: bool = True,
+    ) -> Tensor:
+        """Write the gradient of the batch's loss into ``row`` [R, d] and return the losses [R].
 
-    def gradients(self, batch: Batch, rows: Tensor, objective: Objective = cross_entropy) -> Tensor:
+        What is measured rather than learned is measured with ``training`` off: by the running
+        averages, which stay as they are.
+        """
+        return self.gradients(batch, row.unsqueeze(1), objective, training=training).squeeze(1)
+
+    def gradients(
+        self,
+        batch: Batch,
+        rows: Tensor,
+        objective: Objective = cross_entropy,
+        *,
+        training: bool = True,
+    ) -> Tensor:
         """Write the gradients of a batch's parts into rows [R, groups, d]; return their losses."""
-        logits, tape = self.network.forward(self.parameters, batch.inputs)
+        if batch.groups > 1 and self.network.buffer_size:
+            # Each part has its own batch statistics, and moves the running averages in its turn.
+            pairs = zip(_parts(batch), torch.split(rows, 1, 1), strict=True)
+            return torch.cat(
+                [self.gradients(part, row, objective, training=training) for part, row in pairs], 1
+            )
+        logits, tape = self.network.forward(
+            self.parameters, batch.inputs, self.buffers, weights=batch.weights, training=training
+        )
         losses, at_logits = objective(logits, batch)
         self.network.backward(self.parameters, tape, at_logits, rows)
         return losses
@@ -65,6 +93,15 @@ class Rows:
     def descend(self, update: Tensor, learning_rate: float) -> None:
         """Take one plain step of gradient descent."""
         self.parameters.sub_(update, alpha=learning_rate)
+
+
+def _parts(batch: Batch) -> list[Batch]:
+    """Return a batch's parts as batches of their own."""
+    inputs, labels = (tensor.chunk(batch.groups, 1) for tensor in batch[:2])
+    weights = (
+        [None] * batch.groups if batch.weights is None else batch.weights.chunk(batch.groups, 1)
+    )
+    return [Batch(*part) for part in zip(inputs, labels, weights, strict=True)]
 
 
 def gram(rows: Tensor) -> Tensor:

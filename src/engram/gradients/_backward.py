@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.gradients._loss import check_loss, compared_value
-from engram.gradients._mix import Mix, mix_rows
+from engram.gradients._mix import Mix, check_rule, mix_rows, weigh
 from engram.gradients._rows import Row, clear_gradients
 from engram.rules import Rule
 
@@ -41,7 +41,8 @@ def backward(
     >>> weight.grad
     tensor([18.])
     """
-    unique = list(dict.fromkeys(parameters))
+    check_rule(rule)
+    unique = _unique(parameters)
     rows = _empty_rows(losses, values)
     compared = [row.value for row in rows]
     if rule.needs_gram:
@@ -49,11 +50,17 @@ def backward(
             row.add_gradient(loss, unique, retain_graph=index < len(rows) - 1)
         return mix_rows(rule, compared, [row.gradient for row in rows], unique)
     compared_losses = torch.stack(compared)
-    weights = rule(compared_losses, None)
+    weights = weigh(rule, compared_losses, None)
     clear_gradients(unique)
     terms = [loss.reshape(()) for loss in losses]
     torch.autograd.backward(torch.dot(torch.stack(terms).to(weights.dtype), weights))
     return Mix(compared_losses, None, weights)
+
+
+def _unique(parameters: Iterable[Tensor]) -> list[Tensor]:
+    if isinstance(parameters, Tensor):  # iterating over one gives its rows, which are no leaves
+        raise EngramError("parameters must be a collection of tensors, not one tensor.")
+    return list(dict.fromkeys(parameters))
 
 
 def _empty_rows(losses: Sequence[Tensor], values: Sequence[Tensor | float] | None) -> list[Row]:

@@ -27,13 +27,18 @@ def check_loss(loss: Tensor) -> None:
 def compared_value(loss: Tensor, value: Tensor | float | None) -> Tensor:
     """Return what the rule compares, by default the loss itself, in float32 or better."""
     dtype = loss.dtype if loss.dtype in (torch.float32, torch.float64) else torch.float32
-    if value is None or value is loss:
-        value = loss
-    else:
-        value = torch.as_tensor(value, dtype=dtype, device=loss.device)
-        if value.numel() != 1:
-            raise EngramError(
-                f"value must be a single number, not a tensor of shape {list(value.shape)}."
-            )
-    value = value.detach()
-    return value if value.dtype == dtype and not value.dim() else value.to(dtype).reshape(())
+    own = value is None or value is loss
+    number = (loss if own else _number(value, dtype, loss.device)).detach()
+    return number if number.dtype == dtype and not number.dim() else number.to(dtype).reshape(())
+
+
+def _number(value: object, dtype: torch.dtype, device: torch.device) -> Tensor:
+    try:
+        number = torch.as_tensor(value, dtype=dtype, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise EngramError(f"value must be a single number, not {value!r}.") from None
+    if number.numel() != 1:
+        raise EngramError(
+            f"value must be a single number, not a tensor of shape {list(number.shape)}."
+        )
+    return number

@@ -20,13 +20,16 @@ class Matrix:
     """Rows that exist as tensors, one a row and parameter, and are never put together.
 
     In a small model calls cost more than arithmetic, so the usual matrix takes the shortest way:
-    every row reaches every parameter, in contiguous tensors of full precision on one device.
+    every row reaches every parameter, in contiguous tensors of full precision on one device. On a
+    CPU it goes parameter by parameter, while a parameter's gradients are in the cache, and in plain
+    numbers.
     """
 
     def __init__(self, rows: Sequence[Gradient], device: torch.device) -> None:
         self._rows = rows
         self._device = device
         present = [[each for each in row if each is not None] for row in rows]
+        self._dtype = _narrowest(present)
         complete = all(len(full) == len(row) for full, row in zip(present, rows, strict=True))
         self._usual = present if complete and _are_plain(present, device) else None
         if self._usual is None:
@@ -34,6 +37,8 @@ class Matrix:
 
     def gram(self) -> Tensor:
         """Return the dot products of the rows, ``[n, n]``, summed in float32 or better."""
+        if self._usual and self._device.type == "cpu":
+            return self._gram_in_numbers(self._usual)
         size = len(self._rows)
         products: dict[tuple[int, int], list[Tensor]] = {}
         vectors = self._usual and [[each.flatten() for each in row] for row in self._usual]
@@ -47,10 +52,15 @@ class Matrix:
         flat = [dot for i in range(size) for j in range(size) for dot in products[i, j]]
         if not flat:  # nothing is trained
             return torch.zeros(size, size, device=self._device)
-        return torch.stack(flat).view(size, size, -1).sum(-1)
+        gram = torch.stack(flat).view(size, size, -1).sum(-1)
+        return gram.to(self._dtype)
 
     def mixture(self, weights: Tensor) -> Gradient:
         """Return ``weights @ rows``, formed in the buffers of the first row that has some."""
+        if self._usual and self._device.type == "cpu":
+            numbers = weights.tolist()
+            columns = zip(*self._usual, strict=True)
+            return [_mixture_in_numbers(column, numbers) for column in columns]
         scalars = weights.unbind()
         if self._usual is None:
             return [_mixture(column, scalars) for column in zip(*self._rows, strict=True)]
@@ -60,6 +70,17 @@ class Matrix:
             for gradient, weight in zip(others, scalars[1:], strict=True):
                 first.addcmul_(gradient, weight)
         return mixed
+
+    def _gram_in_numbers(self, rows: list[list[Tensor]]) -> Tensor:
+        size = len(rows)
+        pairs = [(i, j) for i in range(size) for j in range(i, size)]
+        sums = dict.fromkeys(pairs, 0.0)
+        for column in zip(*rows, strict=True):
+            vectors = [gradient.view(-1) for gradient in column]
+            for i, j in pairs:
+                sums[i, j] += torch.dot(vectors[i], vectors[j]).item()
+        gram = [[sums[min(i, j), max(i, j)] for j in range(size)] for i in range(size)]
+        return torch.tensor(gram, dtype=self._dtype)
 
     def _dot(self, left: Tensor | None, right: Tensor | None) -> Tensor:
         if left is None or right is None:
@@ -72,6 +93,16 @@ class Matrix:
         return torch.stack(dots).sum().to(self._device)
 
 
+def _mixture_in_numbers(gradients: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    total = gradients[0]
+    if weights[0] != 1:
+        total.mul_(weights[0])
+    for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
+        if weight != 0:
+            total.add_(gradient, alpha=weight)
+    return total
+
+
 def _mixture(gradients: Gradient, weights: Sequence[Tensor]) -> Tensor | None:
     terms = [(g, w.to(g.device)) for g, w in zip(gradients, weights, strict=True) if g is not None]
     if not terms:
@@ -82,6 +113,12 @@ def _mixture(gradients: Gradient, weights: Sequence[Tensor]) -> Tensor | None:
     for gradient, weight in terms[1:]:
         total.addcmul_(gradient, weight)
     return first.copy_(total) if narrow else total
+
+
+def _narrowest(rows: list[list[Tensor]]) -> torch.dtype:
+    """Return the dtype that says how far the dot products can be trusted."""
+    wide = all(each.dtype == torch.float64 for row in rows for each in row)
+    return torch.float64 if wide and any(rows) else torch.float32
 
 
 def _are_plain(rows: list[list[Tensor]], device: torch.device) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engram.errors import EngramError
 from engram.gradients._matrix import Gradient, Matrix
 from engram.rules import Rule
 
@@ -24,6 +25,21 @@ class Mix:
     losses: Tensor  # [n], each row's value
     gram: Tensor | None  # [n, n], the rows' dot products; None where the rule needs none
     weights: Tensor  # [n]
+
+
+def check_rule(rule: object) -> None:
+    """Refuse what is no rule: the class of one, most often."""
+    if not isinstance(rule, Rule):
+        raise EngramError(f"rule must be one such as MEGA2(), not {rule!r}.")
+
+
+def weigh(rule: Rule, losses: Tensor, gram: Tensor | None) -> Tensor:
+    """Return the rule's weights; on a CPU from plain numbers, which cost a tenth of tensors."""
+    if losses.device.type != "cpu":
+        return rule(losses, gram)
+    precision = torch.finfo((losses if gram is None else gram).dtype)
+    matrix = None if gram is None else gram.tolist()
+    return torch.tensor(rule.weigh_numbers(losses.tolist(), matrix, precision), dtype=losses.dtype)
 
 
 def mix_rows(
@@ -45,7 +61,7 @@ def mix_rows(
             losses = losses.to(torch.promote_types(losses.dtype, gram.dtype))
         if scale is not None:
             gram = gram / scale / scale  # twice, for its square may overflow
-    weights = rule(losses, gram)
+    weights = weigh(rule, losses, gram)
     for parameter, gradient in zip(parameters, matrix.mixture(weights), strict=True):
         parameter.grad = gradient
     return Mix(losses, gram, weights)

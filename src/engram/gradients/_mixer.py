@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 
 from engram.errors import EngramError
 from engram.gradients._loss import check_loss, compared_value
-from engram.gradients._mix import Mix, mix_rows
+from engram.gradients._mix import Mix, check_rule, mix_rows
 from engram.gradients._parallel import average_rows
-from engram.gradients._rows import Row, clear_gradients
+from engram.gradients._rows import Row, clear_gradients, optimized
 from engram.rules import Rule
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class GradientMixer:
         process_group: ProcessGroup | None = None,
         scaler: GradScaler | None = None,
     ) -> None:
+        check_rule(rule)
         self._optimizer = optimizer
         self._rule = rule
         self._process_group = process_group
@@ -128,7 +129,7 @@ class GradientMixer:
         return mix_rows(self._rule, losses, gradients, trained, scale)
 
     def _parameters(self) -> list[Tensor]:
-        return [each for group in self._optimizer.param_groups for each in group["params"]]
+        return optimized(self._optimizer)
 
     def _check_name(self, row: Hashable, others: Iterable[Hashable]) -> None:
         if self._rule.reference != "pooled" or row == _CURRENT:

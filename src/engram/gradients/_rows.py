@@ -8,6 +8,7 @@ from operator import is_
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from engram.gradients._matrix import Gradient
 
@@ -51,6 +52,12 @@ class Row:
             if own is not None and their is not None:
                 return own.data_ptr() == their.data_ptr()
         return False
+
+
+def optimized(optimizer: Optimizer) -> list[Tensor]:
+    """Return what an optimiser holds, each parameter once: it takes one twice with a warning."""
+    groups = optimizer.param_groups
+    return list({id(each): each for group in groups for each in group["params"]}.values())
 
 
 def clear_gradients(parameters: Iterable[Tensor]) -> None:

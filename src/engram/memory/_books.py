@@ -8,9 +8,10 @@ import numpy as np
 
 from engram.errors import EngramError
 from engram.memory._columns import Ids, Incoming, Integers, identities, incoming
+from engram.memory._draws import draw
 from engram.memory._example import Example, Id, Tags, Where, condition
 from engram.memory._filing import Filing
-from engram.memory._policies import Policy
+from engram.memory._policies import Policy, natural
 from engram.memory._slots import NONE, Indices
 
 
@@ -121,7 +122,7 @@ class Books:
 
     def draw(self, count: int, generator: np.random.Generator) -> Indices:
         """Return ``count`` slots drawn without replacement, all in order if there are fewer."""
-        return draw(self.available, count, generator)
+        return draw(self.available, natural("count", count), generator)
 
     def slots_by_task(self) -> dict[int, Indices]:
         """Return the slots of each task that may be sampled, in order."""
@@ -134,12 +135,3 @@ class Books:
             parts = np.split(order, starts[1:])
             self._by_task = dict(zip(names.tolist(), parts, strict=False))
         return self._by_task
-
-
-def draw(available: int, count: int, generator: np.random.Generator) -> Indices:
-    """Return ``count`` of 0..available-1 without replacement, all in order if there are fewer."""
-    if count < 0:
-        raise EngramError(f"count is {count}; it must be at least 0.")
-    if count >= available:
-        return np.arange(available)
-    return generator.choice(available, count, replace=False, shuffle=False)

@@ -99,6 +99,8 @@ def _tags(tags: Tags | Sequence[Tags | None], count: int) -> list[Tags | None]:
     """Return the tags of each example; a single mapping is every example's."""
     if isinstance(tags, Mapping):
         return [_checked(tags)] * count
+    if not isinstance(tags, Iterable):
+        raise EngramError(f"The tags {tags!r} are not a mapping of names to values.")
     return _counted("tags", [None if own is None else _checked(own) for own in tags], count)
 
 

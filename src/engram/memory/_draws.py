@@ -1,4 +1,4 @@
-"""Samples drawn ahead of their time."""
+"""Draws without replacement, and many of them ahead of their time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from engram.memory._books import draw
 from engram.memory._slots import Indices
 
 _MOST = 32
+
+
+def draw(available: int, count: int, generator: np.random.Generator) -> Indices:
+    """Return ``count`` of 0..available-1 without replacement, all in order if there are fewer."""
+    if count >= available:
+        return np.arange(available)
+    return generator.choice(available, count, replace=False, shuffle=False)
 
 
 class Draws:

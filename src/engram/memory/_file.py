@@ -29,7 +29,7 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     metadata = {"format": FORMAT, "version": str(VERSION), "document": json.dumps(document)}
     metadata["sha256"] = _digest(metadata, tensors)
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}"
     try:
         save_file(tensors, temporary, metadata)
         with temporary.open("rb+") as file:

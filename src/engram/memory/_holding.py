@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.memory._books import draw
-from engram.memory._columns import Ids, Integers
-from engram.memory._draws import Draws
+from engram.memory._columns import Ids, Incoming, Integers
+from engram.memory._draws import Draws, draw
 from engram.memory._example import Erasure, Id, Tags
 from engram.memory._ledger import Ledger
-from engram.memory._policies import Policy, positive
+from engram.memory._policies import Policy, natural, positive
 from engram.memory._slots import Indices
 from engram.memory._structure import Batch, example_nbytes
 from engram.memory._tensor_storage import TensorStorage
@@ -33,6 +32,14 @@ class Sample(NamedTuple):
     ids: list[Id]
 
 
+class Prepared(NamedTuple):
+    """A batch that `Holding.prepare` has found no fault with."""
+
+    batch: Batch
+    tensors: list[Tensor]
+    metadata: Incoming
+
+
 class Holding:
     """What a `Memory` does at every step of a training run."""
 
@@ -47,6 +54,8 @@ class Holding:
     ) -> None:
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
+        if not isinstance(storage, TensorStorage | None):
+            raise EngramError(f"storage is {storage!r}; give one such as TensorStorage().")
         self.policy = policy
         self.storage = TensorStorage() if storage is None else storage
         self.max_bytes = max_bytes
@@ -84,14 +93,40 @@ class Holding:
         ``tags`` are JSON scalars by name: one mapping for all, or one for each example. An id that
         is held already is updated, one that was erased is passed over.
         """
+        self.file(self.prepare(batch, tasks=tasks, labels=labels, ids=ids, tags=tags))
+
+    def prepare(
+        self,
+        batch: Batch,
+        *,
+        tasks: int | Integers | None = None,
+        labels: Integers | None = None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+    ) -> Prepared:
+        """Refuse a batch that `add` would refuse, and change nothing; `file` does the rest of it.
+
+        So a training step can check its batch before it is learnt, and remember it afterwards.
+        """
         tensors = self.storage.check(batch)
+        labels = self.storage.labels(batch) if labels is None else labels
+        metadata = self._ledger.prepare(tasks, labels, ids, tags, count=len(tensors[0]))
+        if self.max_bytes is not None and not self.storage.rows:
+            size = example_nbytes(tensors)
+            if size > self.max_bytes:
+                raise EngramError(
+                    f"max_bytes is {self.max_bytes}, less than the {size} bytes of one example."
+                )
+        return Prepared(batch, tensors, metadata)
+
+    def file(self, prepared: Prepared) -> None:
+        """Add what `prepare` has checked."""
+        batch, tensors, metadata = prepared
         count = len(tensors[0])
         if not count:
             return
-        labels = self.storage.labels(batch) if labels is None else labels
-        incoming = self._ledger.prepare(tasks, labels, ids, tags, count=count)
         self._make_room(batch, tensors, count)
-        slots = self._ledger.file(incoming)
+        slots = self._ledger.file(metadata)
         if self._ledger.moves is not None:
             self.storage.move(self._ledger.moves)
         self.storage.write(slots, tensors)
@@ -102,12 +137,7 @@ class Holding:
         if rows and (needed <= rows or rows == self._ledger.capacity):
             return
         if self.max_bytes is not None and not rows:
-            size = example_nbytes(tensors)
-            if size > self.max_bytes:
-                raise EngramError(
-                    f"max_bytes is {self.max_bytes}, less than the {size} bytes of one example."
-                )
-            self._ledger.restrict(self.max_bytes // max(size, 1))
+            self._ledger.restrict(self.max_bytes // max(example_nbytes(tensors), 1))
         wanted = max(needed, 2 * rows)
         self.storage.resize(allocation(wanted, self._ledger, self.max_bytes), batch)
 
@@ -124,8 +154,8 @@ class Holding:
 
         With ``by_task``: up to ``count`` of each task. None where nothing is available.
         """
-        if count < 0:
-            raise EngramError(f"count is {count}; it must be at least 0.")
+        if type(count) is not int or count < 0:
+            count = natural("count", count)
         if not self.available:
             return None
         if not by_task:

@@ -65,6 +65,7 @@ class IndexStorage(TensorStorage):
 
     def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
         """Take over the indices, if they all point into the data."""
-        for indices in state["rows"].values():
-            self._check_range(indices)
+        if state["kind"] == self.kind:
+            for indices in state["rows"].values():
+                self._check_range(indices)
         super().load_state_dict(state, rows)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from engram.errors import EngramError
-from engram.memory import _ledger_state
 from engram.memory._books import Books
 from engram.memory._columns import Ids, Incoming, Integers
 from engram.memory._example import Id, Tags, Where
-from engram.memory._policies import Policy, policy_from_json, policy_to_json, positive
+from engram.memory._policies import Policy, natural, policy_from_json, policy_to_json, positive
 from engram.memory._slots import Indices, Moves
+from engram.memory._state import from_bytes, load_filing, save_filing, to_bytes
 
 
 class Ledger(Books):
@@ -43,8 +43,7 @@ class Ledger(Books):
             raise EngramError(f"policy is {policy!r}; give one such as Reservoir(1000).")
         if max_examples is not None:
             positive("max_examples", max_examples)
-        if not isinstance(seed, int) or seed < 0:
-            raise EngramError(f"seed is {seed!r}; it must be a whole number of at least 0.")
+        seed = natural("seed", seed)
         super().__init__(policy, max_examples)
         self.moves: Moves | None = None
         """What the last `add` asks a storage to move before it writes; as a rule nothing (None).
@@ -130,8 +129,8 @@ class Ledger(Books):
             "policy": policy_to_json(self.policy),
             "generator": self._generator.bit_generator.state,
             "next_id": self._next_id,
-            "erased": _ledger_state.to_bytes(list(self._erased)),
-            "filing": _ledger_state.save(self._filing),
+            "erased": to_bytes(list(self._erased)),
+            "filing": save_filing(self._filing),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -141,6 +140,6 @@ class Ledger(Books):
             raise EngramError(f"The state is of {policy}; this memory's policy is {self.policy}.")
         self._generator.bit_generator.state = state["generator"]
         self._next_id = state["next_id"]
-        self._erased = dict.fromkeys(_ledger_state.from_bytes(state["erased"]))
-        self._filing = _ledger_state.load(policy, state["filing"])
+        self._erased = dict.fromkeys(from_bytes(state["erased"]))
+        self._filing = load_filing(policy, state["filing"])
         self._by_task = self.moves = None

@@ -16,9 +16,8 @@ from engram.memory._columns import Ids, Integers, integers
 from engram.memory._example import Erasure, Example, Where
 from engram.memory._holding import Holding, Sample, allocation
 from engram.memory._ledger import Ledger
-from engram.memory._ledger_state import from_bytes, to_bytes
 from engram.memory._policies import policy_from_json
-from engram.memory._state import to_arrays, to_tensors
+from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors
 from engram.memory._tensor_storage import TensorStorage
 
 
@@ -64,6 +63,8 @@ class Memory(Holding):
         ``{"task": 3, "label": 7, "tags": {"customer": "x"}}``. An id that is not held is recorded
         too, and never enters.
         """
+        if not isinstance(reason, str):  # it is saved with the memory
+            raise EngramError(f"reason is {reason!r}; give a string.")
         leaving = self._ledger.named(ids, where)
         moves = self._ledger.erase(leaving)
         if moves is not None:
@@ -91,6 +92,9 @@ class Memory(Holding):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy and kind of storage, bit for bit."""
+        parts = ["max_bytes", "draws", "erasures", "ledger", "storage"]
+        if sorted(state) != sorted(parts):
+            raise EngramError(f"A memory's state holds {parts}, and this one {[*state]}.")
         ledger = Ledger(self.policy)
         ledger.load_state_dict(to_arrays(state["ledger"]))
         rows = allocation(len(ledger), ledger, state["max_bytes"])

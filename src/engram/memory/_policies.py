@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -14,6 +16,16 @@ def positive(name: str, value: object) -> None:
     """Refuse a ``value`` that is not a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise EngramError(f"{name} is {value!r}; it must be a whole number of at least 1.")
+
+
+def natural(name: str, value: object) -> int:
+    """Return a number such as 5 or numpy's 5, or refuse what is not a whole one of at least 0."""
+    number = -1 if isinstance(value, bool) else value
+    with suppress(TypeError):
+        number = operator.index(number)  # type: ignore[arg-type]
+    if not isinstance(number, int) or number < 0:
+        raise EngramError(f"{name} is {value!r}; it must be a whole number of at least 0.")
+    return number
 
 
 @dataclass(frozen=True)

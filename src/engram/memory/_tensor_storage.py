@@ -38,7 +38,12 @@ class TensorStorage:
     kind = "tensors"
 
     def __init__(self, device: torch.device | str | None = None) -> None:
-        self.device = None if device is None else torch.device(device)
+        try:
+            self.device = None if device is None else torch.device(device)
+        except RuntimeError:
+            raise EngramError(
+                f"device is {device!r}; give one such as 'cpu' or 'cuda:0'."
+            ) from None
         self.rows = 0
         """How many rows are allocated."""
         self._structure: Structure | None = None
@@ -65,6 +70,8 @@ class TensorStorage:
                     f"A tensor of the batch has examples of {tuple(tensor.shape[1:])} "
                     f"{tensor.dtype}; in the first batch they were {tuple(shape)} {dtype}."
                 )
+        if any(tensor.layout is not torch.strided for tensor in tensors):
+            raise EngramError("The tensors of a batch must be dense; one of these is sparse.")
         if self._examples:
             self._accepted = shapes
         return tensors

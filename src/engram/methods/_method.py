@@ -42,7 +42,7 @@ class Method(ABC):
     is handed the task's data through the one counted door.
     """
 
-    state: ClassVar[tuple[str, ...]] = ("parameters",)
+    state: ClassVar[tuple[str, ...]] = ("parameters", "buffers")
     """The attributes that a checkpoint holds: tensors, or what JSON can hold."""
 
     capturable: bool = False
@@ -56,6 +56,7 @@ class Method(ABC):
         self.network = setup.network
         self.parameters = setup.parameters
         self.rows = Rows(setup.network, setup.parameters)
+        self.buffers = self.rows.buffers  # [R, b], the network's running averages
         self.settings = settings
 
     def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: B027 (may do nothing)
@@ -75,9 +76,17 @@ class Method(ABC):
     def locate(self, position: Tensor | None) -> None:  # noqa: B027
         """Take the number of the step in hand from the device, or (None) from ``step`` again."""
 
-    def predict(self, inputs: Tensor, columns: Tensor | None, task: int) -> Tensor:  # noqa: ARG002
-        """Return logits [R, B, classes] for test inputs [B, ...] of a task (see TestBatch)."""
-        return self.network.predict(self.parameters, inputs, columns)
+    def predict(
+        self,
+        inputs: Tensor,
+        columns: Tensor | None,
+        task: int | None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return logits [R, B, classes] for test inputs [B, ...] of a task (see TestBatch).
+
+        None: the task is not known. A method that cannot do without says so in an EngramError.
+        """
+        return self.network.predict(self.parameters, inputs, columns, self.buffers)
 
     def facts(self) -> dict[str, int]:
         """Return what the method holds, for one run."""
@@ -125,6 +134,8 @@ class Entry:
     numerics: int = 1  # raised when a change of the code changes the numbers
 
 
+# The grid that the paper's baselines were tuned on.
+LEARNING_RATES = {"learning_rate": (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)}
 _METHODS: dict[str, Entry] = {}
 
 

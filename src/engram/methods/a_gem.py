@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engram.methods._method import Entry, Setup, register
+from engram.methods._method import LEARNING_RATES, Entry, Setup, register
 from engram.methods._replay import Replay, ReplaySettings
 from engram.rules import AGEM
 
@@ -11,4 +11,4 @@ def _build(setup: Setup, settings: ReplaySettings) -> Replay:
     return Replay(setup, settings, AGEM())
 
 
-register(Entry("a-gem", _build, ReplaySettings))
+register(Entry("a-gem", _build, ReplaySettings, search=LEARNING_RATES))

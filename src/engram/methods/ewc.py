@@ -71,7 +71,7 @@ class Ewc(Penalty):
             return scaled(self.fisher)
         examples = finished.examples()
         for batch in single_examples(examples, self._normalise):
-            self.rows.gradient(batch, self.gradient)
+            self.rows.gradient(batch, self.gradient, training=False)
             self.squares.addcmul_(self.gradient, self.gradient)
         return self.fisher.add_(self.squares.div_(examples.labels.shape[1]))
 

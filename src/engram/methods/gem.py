@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engram.methods._method import Entry, Setup, register
+from engram.methods._method import LEARNING_RATES, Entry, Setup, register
 from engram.methods._replay import Replay, ReplaySettings
 from engram.rules import GEM
 from engram.settings import setting
@@ -22,4 +22,4 @@ def _build(setup: Setup, settings: GemSettings) -> Replay:
     return Replay(setup, settings, GEM(settings.margin, settings.ridge))
 
 
-register(Entry("gem", _build, GemSettings))
+register(Entry("gem", _build, GemSettings, search=LEARNING_RATES))

@@ -119,21 +119,23 @@ class Icarl(Method):
         self.exemplars = kept._replace(outputs=self._outputs(kept.inputs))
         self.ended, self._means = task + 1, None
 
-    def predict(self, inputs: Tensor, columns: Tensor | None, task: int) -> Tensor:
-        """Return −distances to the class means as logits [R, B, classes]."""
+    def predict(self, inputs: Tensor, columns: Tensor | None, task: int | None) -> Tensor:
+        """Return −distances to the class means as logits [R, B, classes]; of all tasks for None."""
         logits = super().predict(inputs, columns, task)
-        if self.exemplars is None or (self.settings.task_ids and task >= self.ended):
+        known = task if self.settings.task_ids else None
+        if self.exemplars is None or (known is not None and known >= self.ended):
             return logits
         if self._means is None:
             outputs = self._outputs(self.exemplars.inputs)
             self._means = self.exemplars.means(outputs, self.ended, self.stream.classes)
-        asked = slice(task, task + 1) if self.settings.task_ids else slice(None)
+        asked = slice(None) if known is None else slice(known, known + 1)
         return -distances(logits, *(part[:, asked] for part in self._means))
 
     def _outputs(self, stored: Tensor) -> Tensor:
-        parts = torch.split(stored, _ROWS_AT_ONCE, 1)
-        normalise, forward = self.stream.normalise, self.network.forward
-        return torch.cat([forward(self.parameters, normalise(part))[0] for part in parts], 1)
+        """Return the network's logits for each run's own inputs [R, N, ...]."""
+        parts = map(self.stream.normalise, torch.split(stored, _ROWS_AT_ONCE, 1))
+        predict, buffers = self.network.predict, self.buffers
+        return torch.cat([predict(self.parameters, part, None, buffers) for part in parts], 1)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""

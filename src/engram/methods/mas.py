@@ -49,7 +49,7 @@ class Mas(Penalty):
         size = 1 if textbook else self.settings.batch_size
         measured = torch.zeros_like(self.total)
         for batch in batches(examples, self._normalise, size):
-            self.rows.gradient(batch, self.gradient, _squared_logits)
+            self.rows.gradient(batch, self.gradient, _squared_logits, training=False)
             measured.add_(self.gradient.abs_())
         measured.div_(examples.labels.shape[1])
         return self.total.add_(measured) if textbook else self.total.copy_(measured)

@@ -48,7 +48,8 @@ class Mer(Method):
       w <- w_b + β (w − w_b). Then w <- w₀ + γ (w − w₀).
 
     Then the example is offered to the reservoir. Draws are with replacement, fresh for each
-    batch; a memory of fewer than k − 1 gives as many draws as it holds.
+    batch; a memory of fewer than k − 1 gives as many draws as it holds. Only the weights go back:
+    a network's running averages keep what every step made of them.
     """
 
     settings: MerSettings

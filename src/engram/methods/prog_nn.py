@@ -11,8 +11,7 @@ from torch import Tensor
 from engram.engine import Batch, cross_entropy
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.methods._method import Entry, Method, MethodSettings, Setup, register
-from engram.models import MLP, ProgressiveMLP
+from engram.methods._method import LEARNING_RATES, Entry, Method, MethodSettings, Setup, register
 from engram.plan import generator
 
 
@@ -20,8 +19,8 @@ class ProgNn(Method):
     """Learns each task with a column of its own, which reads the columns of the tasks before.
 
     Plain SGD on the newest column; a task is predicted by its own column, so nothing is
-    forgotten. Column t has t + 1 times the parameters of the network: T tasks take T (T + 1) / 2
-    times. ``parameters`` are the newest column's.
+    forgotten. What a column reads of the others is the network's to say (`Network.progressive`).
+    ``parameters`` and ``buffers`` are the newest column's.
     """
 
     capturable = True
@@ -30,11 +29,8 @@ class ProgNn(Method):
 
     def __init__(self, setup: Setup, settings: MethodSettings) -> None:
         super().__init__(setup, settings)
-        if not isinstance(setup.network, MLP):
-            raise EngramError(
-                f"network must be an MLP for prog-nn, not {type(setup.network).__name__}."
-            )
-        self.progressive = ProgressiveMLP(setup.network, setup.parameters)
+        self.progressive = setup.network.progressive(setup.parameters)
+        self.buffers = self.progressive.buffers[0]
         self._seeds = tuple(setup.seeds)
 
     def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: ARG002
@@ -50,7 +46,10 @@ class ProgNn(Method):
             self.progressive.initialise(generator(seed, "column", task)) for seed in self._seeds
         ]
         self.progressive.grow(torch.stack(drawn).to(self.parameters))
-        self.parameters = self.progressive.columns[-1]
+        self._learn_the_last()
+
+    def _learn_the_last(self) -> None:
+        self.parameters, self.buffers = self.progressive.columns[-1], self.progressive.buffers[-1]
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
         """Take a plain step with the newest column."""
@@ -59,10 +58,10 @@ class ProgNn(Method):
         self.progressive.descend(tape, gradient, self.settings.learning_rate)
         return Mix(losses, None, torch.ones_like(losses))
 
-    def predict(self, inputs: Tensor, columns: Tensor | None, task: int) -> Tensor:
+    def predict(self, inputs: Tensor, columns: Tensor | None, task: int | None) -> Tensor:
         """Return the logits of the task's own column."""
         begun = len(self.progressive.columns)
-        if not 0 <= task < begun:
+        if task is None or not 0 <= task < begun:
             raise EngramError(
                 f"task must be from 0 to {begun - 1}, a task that has its column, not {task}."
             )
@@ -74,12 +73,16 @@ class ProgNn(Method):
 
     def state_dict(self) -> dict[str, Any]:
         """Return every column, the frozen ones included."""
-        return {"columns": [column.clone() for column in self.progressive.columns]}
+        columns, buffers = self.progressive.columns, self.progressive.buffers
+        return {
+            "columns": [column.clone() for column in columns],
+            "buffers": [averages.clone() for averages in buffers],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""
-        self.progressive.load(state["columns"])
-        self.parameters = self.progressive.columns[-1]
+        self.progressive.load(state["columns"], state["buffers"])
+        self._learn_the_last()
 
 
 register(
@@ -88,6 +91,6 @@ register(
         ProgNn,
         MethodSettings,
         presets={"permuted-mnist": {"learning_rate": 0.1}},
-        search={"learning_rate": (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)},
+        search=LEARNING_RATES,
     )
 )

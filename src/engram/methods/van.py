@@ -6,7 +6,7 @@ from torch import Tensor
 
 from engram.engine import Batch
 from engram.gradients import Mix
-from engram.methods._method import Entry, Method, MethodSettings, register
+from engram.methods._method import LEARNING_RATES, Entry, Method, MethodSettings, register
 from engram.rules import Current
 
 
@@ -22,7 +22,6 @@ class Van(Method):
 
 
 _PRESETS = {"permuted-mnist": {"learning_rate": 0.03}}
-_SEARCH = {"learning_rate": (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)}
 
-register(Entry("van", Van, MethodSettings, _PRESETS, _SEARCH))
-register(Entry("multi-task", Van, MethodSettings, _PRESETS, _SEARCH, joint=True))
+register(Entry("van", Van, MethodSettings, _PRESETS, LEARNING_RATES))
+register(Entry("multi-task", Van, MethodSettings, _PRESETS, LEARNING_RATES, joint=True))

@@ -2,6 +2,9 @@
 
 from engram.models._mlp import MLP
 from engram.models._network import Network
-from engram.models._progressive import ProgressiveMLP
+from engram.models._progressive import Progressive
+from engram.models._progressive_mlp import ProgressiveMLP
+from engram.models._progressive_resnet import ProgressiveResNet
+from engram.models._resnet import ResNet
 
-__all__ = ["MLP", "Network", "ProgressiveMLP"]
+__all__ = ["MLP", "Network", "Progressive", "ProgressiveMLP", "ProgressiveResNet", "ResNet"]

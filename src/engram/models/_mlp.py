@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engram.models._initial import SPREAD, draw_normal
 from engram.models._network import Network
-
-_SPREAD = 0.1  # standard deviation of the weights, and the value of every bias
+from engram.models._progressive_mlp import ProgressiveMLP
 
 
 class MLP(Network):
@@ -27,12 +27,9 @@ class MLP(Network):
 
     def initialise(self, source: np.random.Generator) -> Tensor:
         """Draw one run's parameters [d]."""
-        parameters = torch.full((1, self.size), _SPREAD)
+        parameters = torch.full((1, self.size), SPREAD)
         for weight, _ in self.layers(parameters):
-            drawn = source.standard_normal(weight.numel())
-            while (outside := np.abs(drawn) > 2).any():
-                drawn[outside] = source.standard_normal(int(outside.sum()))
-            weight.copy_(torch.from_numpy(_SPREAD * drawn).view_as(weight))
+            draw_normal(source, weight)
         return parameters[0]
 
     def layers(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -46,7 +43,15 @@ class MLP(Network):
             )
             start = middle + outputs
 
-    def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def forward(
+        self,
+        parameters: Tensor,
+        inputs: Tensor,
+        buffers: Tensor | None = None,  # noqa: ARG002
+        *,
+        weights: Tensor | None = None,  # noqa: ARG002
+        training: bool = True,  # noqa: ARG002
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return logits and the input of every layer."""
         hidden, tape = inputs, list[Tensor]()
         for weight, bias in self.layers(parameters):
@@ -81,8 +86,14 @@ class MLP(Network):
         if not direct:
             rows.copy_(flat.view_as(rows))
 
-    def predict(self, parameters: Tensor, inputs: Tensor, columns: Tensor | None) -> Tensor:
-        """Return logits for inputs [B, features] that all runs share."""
+    def predict(
+        self,
+        parameters: Tensor,
+        inputs: Tensor,
+        columns: Tensor | None,
+        buffers: Tensor | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return logits for inputs [B, features] that all runs share, or [R, B, features]."""
         runs = parameters.shape[0]
         hidden = inputs.expand(runs, -1, -1)
         for layer, (weight, bias) in enumerate(self.layers(parameters)):
@@ -97,3 +108,7 @@ class MLP(Network):
                 )
             hidden = torch.baddbmm(bias, hidden, weight)
         return hidden
+
+    def progressive(self, first: Tensor) -> ProgressiveMLP:
+        """Return columns of this network, of which this is the first."""
+        return ProgressiveMLP(self, first)

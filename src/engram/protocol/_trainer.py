@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 
 from engram.methods import FinishedTask, Method, Setup, method_entry
-from engram.models import MLP
 from engram.plan import generator
 from engram.protocol._record import Outcome, Record, accuracy
 from engram.protocol._spec import Spec
@@ -47,7 +46,7 @@ def run(
         tuning=spec.split == "tuning",
         device=device,
     )
-    network = MLP((stream.features, 256, 256, stream.classes))
+    network = stream.network()
     drawn = [network.initialise(generator(seed, "parameters")) for seed in seeds]
     method = entry.build(
         Setup(network, torch.stack(drawn).to(device), seeds, stream), spec.method_settings()
@@ -73,9 +72,9 @@ def run(
 
 def stacking(spec: Spec, device: str) -> tuple[bool, str]:
     """Say whether the seeds of a spec are to train as one stack on a device, and why."""
-    if torch.device(device).type == "cuda":
+    if stream_class(spec.benchmark).stacks and torch.device(device).type == "cuda":
         return True, "a step of this network leaves a GPU idle: more runs cost almost nothing"
-    return False, f"{spec.benchmark} fills a CPU core with one run: seeds go to processes"
+    return False, f"a run of {spec.benchmark} keeps the device busy: seeds go one by one"
 
 
 class _Trainer:

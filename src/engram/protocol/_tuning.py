@@ -17,7 +17,7 @@ def tuning_specs(
     search = method_entry(method).search
     specify(benchmark, method)  # an unknown benchmark is told before anything else
     if not search:
-        raise EngramError(f"{method} has no settings to tune: it reuses those of A-GEM.")
+        raise EngramError(f"{method} declares no settings to tune.")
     return [
         specify(
             benchmark,

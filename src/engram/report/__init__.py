@@ -4,6 +4,7 @@ from engram.report._blocks import fill
 from engram.report._book import write_book
 from engram.report._comparison import Comparison, compare
 from engram.report._excerpt import excerpt
+from engram.report._failures import told_failures
 from engram.report._json import as_json
 from engram.report._measures import Statistic, measure
 from engram.report._page import GENERATED, results_page
@@ -31,6 +32,7 @@ __all__ = [
     "results_table",
     "save_plot",
     "summarise",
+    "told_failures",
     "two_sided_p",
     "write_book",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from engram.errors import EngramError
 
-_BEGIN = re.compile(r"<!-- generated: (\S.*\S) -->")
+_BEGIN = re.compile(r"<!-- generated: (\S.*) -->")
 _END = "<!-- end -->"
 _ALMOST = re.compile(r"\s*<!--\s*(generated\b|end\s*-->)", re.IGNORECASE)
 

@@ -30,7 +30,7 @@ def write_book(folder: Path, files: Sequence[Path], laboratory: Laboratory) -> l
     other pages are filled. Source code is found from the folder's parent. Nothing is written
     unless everything can be made.
     """
-    rows = {file.stem: read_lines(file) for file in files}
+    rows = {file.stem: read_lines(file) for file in sorted(files, key=lambda file: file.stem)}
     pages = {
         folder / "results" / f"{name}.md": _results_page(rows[name], Standard(laboratory))
         for name in rows

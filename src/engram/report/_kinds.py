@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 
 from engram.errors import EngramError, unknown
 from engram.report._excerpt import excerpt
-from engram.report._markdown import markdown_table
 from engram.report._method_results import method_results
 from engram.report._paper import Standard
+from engram.report._settings import settings_table
 from engram.report._summary import Summary, by_setting
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory
-    from engram.settings import Scalar
 
 _USAGES = {
     "results": "results METHOD...",
-    "settings": "settings BENCHMARK METHOD",
+    "settings": "settings BENCHMARK METHOD...",
     "code": "code FILE NAME [FIRST LAST]",
     "index": "index",
 }
@@ -51,8 +50,8 @@ class PageBlocks:
         match kind, rest:
             case "results", [_, *_]:
                 return self._results(rest)
-            case "settings", [benchmark, method]:
-                return self._settings(benchmark, method)
+            case "settings", [benchmark, _, *_]:
+                return settings_table(self._sources.laboratory, benchmark, rest[1:])
             case "code", [file, name] | [file, name, _, _]:
                 return self._code(file, name, *rest[2:])
             case "index", []:
@@ -66,14 +65,6 @@ class PageBlocks:
         for name, summaries in self._sources.results.items():
             blocks += method_results(summaries, methods, self._standard, self._link_to(name))
         return "\n\n".join(blocks) if blocks else "There are no results yet."
-
-    def _settings(self, benchmark: str, method: str) -> str:
-        settings = self._sources.laboratory.settings_help(benchmark, method)
-        return markdown_table(
-            ["setting", f"on {benchmark}", "meaning"],
-            [[item.name, _plain(item.value), item.help] for item in settings],
-            ["text", "number", "text"],
-        )
 
     def _code(self, file: str, name: str, first: str = "", last: str = "") -> str:
         try:
@@ -101,10 +92,3 @@ class PageBlocks:
         """Return a path from the root as a page links to it."""
         here = posixpath.dirname(f"{self._sources.folder}/{self._page}")
         return posixpath.relpath(path, here)
-
-
-def _plain(value: Scalar) -> str:
-    """Return a value as ``--set`` takes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)

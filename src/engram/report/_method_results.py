@@ -36,13 +36,13 @@ def _run(label: str, summary: Summary, standard: Standard, where: str) -> list[s
     seeds = "1 seed" if len(summary.rows) == 1 else f"{len(summary.rows)} seeds"
     receipt = (
         f"{seeds}, {duration(summary.seconds)} seconds each on {escape(summary.device)}, "
-        f"{summary.dates}, address {summary.address}, by"
+        f"{summary.dates}, address {summary.address}. Again:"
     )
     return [
         f"**{escape(label)}** on {where}{told}",
         *([] if all_failed else [_numbers(summary, standard)]),
         receipt,
-        commands_block(summary.commands),
+        commands_block([standard.command(summary)]),
     ]
 
 

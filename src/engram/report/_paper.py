@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engram.errors import EngramError
+from engram.report._settings import value_text
 from engram.report._summary import Summary
 from engram.runs import canonical
 
@@ -70,6 +72,19 @@ class Standard:
         given, usual = _flat(summary.identity), _flat(self._usual(summary))
         told = [key for key in given if key in tried or given[key] != usual.get(key)]
         return " ".join([summary.method, *(f"{key}={given[key]}" for key in told)])
+
+    def command(self, summary: Summary) -> str:
+        """Return the command that trains these runs again, with today's presets."""
+        given, usual = summary.identity, self._usual(summary)
+        words = ["engram", "run", summary.setting.benchmark, summary.method]
+        words += ["--seeds", str(max(row.seed for row in summary.rows) + 1)]
+        for name in ("tasks", "examples"):
+            if given[name] != usual.get(name):
+                words += [f"--{name}", str(given[name])]
+        for key, value in given["settings"].items():
+            if value != usual.get("settings", {}).get(key):
+                words += ["--set", f"{key}={value_text(value)}"]
+        return shlex.join(words)
 
     def printed(self, summary: Summary, metric: str) -> Printed | None:
         """Return the paper's number if the setting is the paper's own, else None."""

@@ -118,6 +118,6 @@ def _check_dtype(field: str, value: object) -> None:
 
 def check_range(field: str, value: float, upper: float = math.inf) -> None:
     """Refuse a setting that is not a finite number from 0 to ``upper``."""
-    if not (math.isfinite(value) and 0 <= value <= upper):
+    if not (isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= upper):
         limits = "0 or more" if upper == math.inf else f"from 0 to {upper}"
-        raise EngramError(f"{field} must be a finite number, {limits}, not {value}.")
+        raise EngramError(f"{field} must be a finite number, {limits}, not {value!r}.")

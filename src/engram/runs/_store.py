@@ -48,6 +48,8 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        if path.is_dir():
+            raise EngramError(f"The store {str(path)!r} is a folder; give the path of a file.")
         with self._told():
             if read_only and not path.is_file():
                 raise EngramError(f"There is no store at {str(path)!r}.")
@@ -142,7 +144,9 @@ class Store:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except EngramError:
+            raise
+        except (sqlite3.Error, OSError, ValueError) as error:  # a value: JSON that is none
             raise EngramError(f"The store {str(self.path)!r} cannot be used: {error}.") from error
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engram.models import MLP
 from engram.plan import generator
 from engram.settings import Settings, setting
 from engram.streams._mnist import load_mnist, mnist_checksums
@@ -43,6 +44,7 @@ class PermutedMnist(Stream):
     settings: ClassVar[type[Settings]] = PermutedMnistSettings
     paper_tasks: ClassVar[int] = 17
     most_examples: ClassVar[int] = 55_000
+    stacks: ClassVar[bool] = True
     classes = 10
     features = _PIXELS
 
@@ -81,7 +83,7 @@ class PermutedMnist(Stream):
         return hashlib.sha256(repr(sorted(mnist_checksums().items())).encode()).hexdigest()
 
     def _draw_permutations(self, shared: bool) -> Tensor:
-        if shared:
+        if shared and self._split == "training":  # tuning tasks are never training tasks
             # The authors' runs all re-seed numpy's legacy generator with the same seed.
             authors = np.random.RandomState(_AUTHORS_SEED)
             one = np.stack([_shuffled(authors) for _ in range(self.tasks)])
@@ -140,6 +142,10 @@ class PermutedMnist(Stream):
         return [
             TestBatch(inputs, labels, places[:, pixels]) for inputs, labels, pixels in self._tests
         ]
+
+    def network(self) -> MLP:
+        """Return the fully connected network, 784-256-256-10."""
+        return MLP((self.features, 256, 256, self.classes))
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit pixels to [0, 1]."""

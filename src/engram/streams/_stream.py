@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 
 from engram.errors import EngramError
+from engram.models import Network
 from engram.settings import Settings
 
 
@@ -26,7 +27,7 @@ class TestBatch(NamedTuple):
     that column i of ``inputs`` has in run r's input. None: nothing left out, nothing moved.
     """
 
-    inputs: Tensor  # [B, features], float
+    inputs: Tensor  # [B, ...], float
     labels: Tensor  # [B], int64
     columns: Tensor | None  # [R, features]
 
@@ -41,6 +42,7 @@ class Stream(ABC):
     settings: ClassVar[type[Settings]]
     paper_tasks: ClassVar[int]
     most_examples: ClassVar[int]  # in one task
+    stacks: ClassVar[bool]  # whether runs of its network train as one on a GPU
     classes: int  # outputs of the network
     features: int  # length of a flat input
 
@@ -85,6 +87,10 @@ class Stream(ABC):
     @abstractmethod
     def test(self, task: int) -> list[TestBatch]:
         """Return the task's test examples, in batches of a size that suits the device."""
+
+    @abstractmethod
+    def network(self) -> Network:
+        """Return the network that the paper's runs train on this stream."""
 
     @abstractmethod
     def normalise(self, inputs: Tensor) -> Tensor:

@@ -106,15 +106,32 @@ def predictions(subject: Subject) -> None:
                 _check_prediction(asked, task)
             except EngramError:
                 require(task > moment.task, f"does not predict task {task}, which it has seen.")
+        _check_without_task(asked, moment.task)
     require(
         equal(subject.course().finish().result(), asked.result()),
         "learns something else when it is asked for predictions in between.",
     )
 
 
+def _check_without_task(course: Course, task: int) -> None:
+    """Not to know the task is fine, or is refused in a sentence that says what is missing."""
+    try:
+        logits = course.predict(task, told=False)
+    except EngramError as error:
+        require("task" in str(error), f"refuses an unknown task without saying so: {error}")
+    except Exception as error:
+        raise AssertionError(f"breaks where the task is not known: {error!r}") from error
+    else:
+        require(
+            logits.shape == course.predict(task).shape and not bool(logits.isnan().any()),
+            "predicts something else than logits where the task is not known.",
+        )
+
+
 def _check_prediction(course: Course, task: int) -> None:
-    before, logits = course.method.parameters.clone(), course.predict(task)
-    require(equal(before, course.method.parameters), "changes its weights when it predicts.")
+    weights = (course.method.parameters, course.method.buffers)
+    before, logits = tuple(part.clone() for part in weights), course.predict(task)
+    require(equal(before, weights), "changes its weights when it predicts.")
     inputs, columns = course.stream.probes(task)
     shape = [len(columns), len(inputs), course.stream.classes]
     require(

@@ -13,13 +13,10 @@ from torch import Tensor
 from engram.engine import Batch
 from engram.gradients import Mix
 from engram.methods import Entry, FinishedTask, MethodSettings, Setup
-from engram.models import MLP
 from engram.plan import generator
 from engram.streams import Examples
 from engram.testing._compare import require
 from engram.testing._practice import Practice
-
-_HIDDEN = 5
 
 
 class Moment(NamedTuple):
@@ -52,7 +49,7 @@ class Course:
 
     def __init__(self, subject: Subject, seeds: Sequence[int], device: str) -> None:
         self.stream = Practice(seeds, device)
-        network = MLP((self.stream.features, _HIDDEN, self.stream.classes))
+        network = self.stream.network()
         drawn = [network.initialise(generator(seed, "parameters")) for seed in seeds]
         setup = Setup(network, torch.stack(drawn).to(device), tuple(seeds), self.stream)
         self.method = subject.entry.build(setup, subject.settings)
@@ -86,13 +83,14 @@ class Course:
             pass
         return self
 
-    def predict(self, task: int) -> Tensor:
-        """Return the logits, [R, B, classes], for the probes of a task."""
-        return self.method.predict(*self.stream.probes(task), task)
+    def predict(self, task: int, *, told: bool = True) -> Tensor:
+        """Return the logits, [R, B, classes], for the probes of a task that is told or not."""
+        return self.method.predict(*self.stream.probes(task), task if told else None)
 
     def result(self) -> list[Tensor]:
-        """Return what is left in the end: the weights, and what they predict for each task."""
-        return [self.method.parameters, *(self.predict(task) for task in range(self.stream.tasks))]
+        """Return what is left in the end: weights, buffers, and what they predict of each task."""
+        predictions = (self.predict(task) for task in range(self.stream.tasks))
+        return [self.method.parameters, self.method.buffers, *predictions]
 
     def _observe(self, step: int, examples: Examples) -> Mix:
         part = slice(step * self.batch_size, (step + 1) * self.batch_size)

@@ -1,0 +1,120 @@
+"""The layers of a residual network: convolutions without bias, batch norm, the basic block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Shape = tuple[int, ...]
+
+_EPSILON = 1e-3
+_MOMENTUM = 0.1  # share of the newest batch in a running average
+
+
+class Pass(NamedTuple):
+    """One run's pass: the weights and running averages by name, and the mode.
+
+    In training, batch norm normalises by the mean and the biased variance of its batch, over the
+    examples that are ``present`` [B] (None: all of them), and moves its running averages a tenth
+    of the way there. The running variance is the unbiased one, as in PyTorch: n / (n − 1) times
+    that of the paper's runs, n the values of a channel in the batch. In evaluation it normalises
+    by the running averages.
+    """
+
+    weights: Mapping[str, Tensor]
+    averages: Mapping[str, Tensor]
+    training: bool = False
+    present: Tensor | None = None
+
+    def convolution(self, name: str, inputs: Tensor, stride: int) -> Tensor:
+        """Apply a convolution, padded on both sides so that stride 1 keeps the size."""
+        weight = self.weights[f"{name}.weight"]
+        return functional.conv2d(inputs, weight, stride=stride, padding=weight.shape[-1] // 2)
+
+    def norm(self, name: str, inputs: Tensor) -> Tensor:
+        """Apply a batch norm."""
+        mean, variance = (self.averages[f"{name}.running_{kind}"] for kind in ("mean", "var"))
+        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        if self.training and self.present is not None:
+            inputs = _normalise_present(inputs, mean, variance, self.present)
+            return inputs * weight.view(-1, 1, 1) + bias.view(-1, 1, 1)
+        return functional.batch_norm(
+            inputs, mean, variance, weight, bias, self.training, _MOMENTUM, _EPSILON
+        )
+
+    def block(self, name: str, inputs: Tensor, stride: int, lateral: Tensor | None) -> Tensor:
+        """Apply a basic block; what comes from the side is added before its final ReLU."""
+        hidden = self.convolution(f"{name}.conv1", inputs, stride)
+        hidden = self.norm(f"{name}.bn1", hidden).relu_()
+        hidden = self.norm(f"{name}.bn2", self.convolution(f"{name}.conv2", hidden, 1))
+        if f"{name}.downsample.0.weight" in self.weights:
+            inputs = self.convolution(f"{name}.downsample.0", inputs, stride)
+        if f"{name}.downsample.1.weight" in self.weights:
+            inputs = self.norm(f"{name}.downsample.1", inputs)
+        return rectified(hidden + inputs, lateral)
+
+
+def rectified(hidden: Tensor, lateral: Tensor | None) -> Tensor:
+    """Return the ReLU of what is there and of what comes from the side; spends ``hidden``."""
+    return (hidden if lateral is None else hidden.add_(lateral)).relu_()
+
+
+def _normalise_present(inputs: Tensor, mean: Tensor, variance: Tensor, present: Tensor) -> Tensor:
+    """Normalise by the examples that are present, and move the running averages in place."""
+    mask = present.to(inputs.dtype).view(-1, 1, 1, 1)
+    count = (mask.sum() * inputs[0, 0].numel()).clamp(min=1)
+    centre = (inputs * mask).sum((0, 2, 3), keepdim=True) / count
+    centred = inputs - centre
+    spread = (centred.square() * mask).sum((0, 2, 3), keepdim=True) / count
+    with torch.no_grad():
+        mean.lerp_(centre.flatten(), _MOMENTUM)
+        unbiased = spread.flatten() * (count / (count - 1).clamp(min=1))
+        variance.lerp_(unbiased, _MOMENTUM)
+    return centred * (spread + _EPSILON).rsqrt()
+
+
+def leaves(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the same tensors as the leaves of a graph of their own."""
+    return {name: tensor.detach().requires_grad_() for name, tensor in named.items()}
+
+
+def shapes(
+    widths: Sequence[int], stem: int, shortcut_norm: bool
+) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """Return the parameters' and the buffers' shapes by their names in the public checkpoint.
+
+    ``widths`` is what the stem, the four stages and the head read and what the head gives;
+    ``stem`` the side of the first kernel.
+    """
+    parameters, buffers = dict[str, Shape](), dict[str, Shape]()
+    for name, shape in _layers(widths, stem, shortcut_norm):
+        parameters[f"{name}.weight"] = shape
+        if len(shape) < 4:  # convolutions have no bias
+            parameters[f"{name}.bias"] = shape[:1]
+        if len(shape) == 1:
+            buffers[f"{name}.running_mean"] = buffers[f"{name}.running_var"] = shape
+    return parameters, buffers
+
+
+def _layers(widths: Sequence[int], stem: int, shortcut_norm: bool) -> Iterator[tuple[str, Shape]]:
+    """Yield each layer's name and its weight's shape, which is [channels] for a norm."""
+    colours, *stages, features, classes = widths
+    yield "conv1", (stages[0], colours, stem, stem)
+    yield "bn1", (stages[0],)
+    for stage, (before, width) in enumerate(pairwise((*stages, features)), start=1):
+        for block, inputs in enumerate((before, width)):
+            name = f"layer{stage}.{block}"
+            yield f"{name}.conv1", (width, inputs, 3, 3)
+            yield f"{name}.bn1", (width,)
+            yield f"{name}.conv2", (width, width, 3, 3)
+            yield f"{name}.bn2", (width,)
+            if inputs != width:
+                yield f"{name}.downsample.0", (width, inputs, 1, 1)
+                if shortcut_norm:
+                    yield f"{name}.downsample.1", (width,)
+    yield "fc", (classes, features)

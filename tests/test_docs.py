@@ -1,0 +1,95 @@
+"""The documentation is true: the generated parts are fresh, commands work, links lead somewhere."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import engram.protocol
+from engram import methods
+from engram.report import GENERATED, write_book
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+RESULTS = sorted((ROOT / "results").glob("*.jsonl"))
+WRITTEN = [page for page in PAGES if not page.read_text("utf-8").startswith(GENERATED)]
+COMMAND = re.compile(r"(?m)(?:^    |`)(engram (?:run|tune) [^`\n]+)")
+OPTIONS = {"--seeds", "--tasks", "--examples", "--device"}
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_what_is_generated_is_fresh(tmp_path):
+    shutil.copytree(DOCS, tmp_path / "docs")
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    changed = write_book(tmp_path / "docs", RESULTS, engram.protocol)
+    stale = [str(path.relative_to(tmp_path)) for path in changed]
+    assert not stale, f"{', '.join(stale)}: stale, run `make docs`"
+
+
+def test_every_page_of_results_has_its_file():
+    made = {page.stem for page in PAGES if page not in WRITTEN}
+    assert made == {file.stem for file in RESULTS}
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_every_method_has_a_page_with_its_equation_code_settings_command_and_numbers(method):
+    blocks = [re.findall(r"<!-- generated: (.+) -->", page.read_text("utf-8")) for page in WRITTEN]
+    mine = [
+        page
+        for page, kinds in zip(WRITTEN, blocks, strict=True)
+        if any(kind.startswith("results ") and method in kind.split() for kind in kinds)
+    ]
+    (page,) = mine
+    text = page.read_text("utf-8")
+    headings = re.findall(r"(?m)^## (.+)$", text)
+    assert headings == [
+        "The equation",
+        "The code",
+        "The settings",
+        "The command",
+        "Our number beside the paper's",
+        "What is known to differ",
+    ]
+    assert "<!-- generated: code src/engram/" in text
+    assert "<!-- generated: settings permuted-mnist " in text
+    assert re.search(rf"(?m)^    engram run permuted-mnist {method} --seeds", text)
+    assert f"({page.name})" in (DOCS / "methods" / "README.md").read_text("utf-8")
+
+
+def commands():
+    found = {command for page in WRITTEN for command in COMMAND.findall(page.read_text("utf-8"))}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_is_accepted(command):
+    _, verb, benchmark, *words = shlex.split(command, comments=True)
+    given, named = {}, []
+    while words:
+        word = words.pop(0)
+        if word == "--set":
+            key, _, value = words.pop(0).partition("=")
+            given[key] = value
+        elif word in OPTIONS:
+            assert words.pop(0).isalnum()
+        elif word != "--help-settings":
+            assert not word.startswith("-")
+            named.append(word)
+    assert named
+    for method in named:
+        engram.protocol.specify(benchmark, method, overrides=given)
+        if verb == "tune":
+            assert engram.protocol.tuning_specs(benchmark, method)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
