@@ -33,8 +33,9 @@ def test_texts_become_values_of_the_fields_types():
         ("rate", "0", "above 0 and at most 2, not 0.0."),
         ("rate", "1e400", "not inf."),
         ("size", "1.5", "size must be a whole number, not '1.5'."),
-        ("size", "0", "at least 1, not 0."),
-        ("size", "9" * 400, "size must be a finite number and at least 1, not 999"),
+        ("size", "0", "size must be a whole number below 2^31 and at least 1, not 0."),
+        ("size", str(2**31), "at least 1, not 2147483648."),
+        ("size", "9" * 400, "size must be a whole number below 2^31 and at least 1, not 999"),
         ("kind", "Plain", "There is no value of kind 'Plain' (did you mean 'plain'?)"),
         ("shared", "1", "shared must be true or false, not '1'."),
     ],
@@ -43,3 +44,25 @@ def test_impossible_values_are_refused_in_one_sentence(name, text, sentence):
     with pytest.raises(EngramError) as error:
         Knobs(**parse(Knobs, {name: text}))
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"kind": "fancier"}, "There is no value of kind 'fancier' (did you mean 'fancy'?)"),
+        ({"kind": 3}, "There is no value of kind '3'; valid are fancy, plain."),
+        ({"size": 2.5}, "size must be a whole number, not 2.5."),
+        ({"size": True}, "size must be a whole number, not True."),
+        ({"size": "7"}, "size must be a whole number, not '7'."),
+        ({"rate": None}, "rate must be a number, not None."),
+        ({"shared": 1}, "shared must be true or false, not 1."),
+    ],
+)
+def test_values_of_another_type_are_refused_in_one_sentence(values, sentence):
+    with pytest.raises(EngramError) as error:
+        Knobs(**values)
+    assert sentence in str(error.value)
+
+
+def test_a_whole_number_will_do_for_a_number():
+    assert Knobs(rate=1).rate == 1

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import reprlib
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from engram.errors import EngramError, unknown
 
-Scalar = int | float | str | bool | None
+Scalar = int | float | str | bool
+
+_MOST = 2**31  # more than anything that is counted here, and room in every array
 
 
 def setting(
@@ -20,25 +23,37 @@ def setting(
     least: float = -math.inf,
     above: float = -math.inf,
     most: float = math.inf,
+    later: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Declare a field: its default, one line of help, and what values are possible."""
+    """Declare a field: its default, one line of help, and what values are possible.
+
+    ``later`` marks a field that results already in stores do not have. Where it has its default,
+    it is no part of what a result is filed under, so that they are still found.
+    """
     bounds = {"least": least, "above": above, "most": most}
-    return dataclasses.field(default=default, metadata={"help": help, **bounds})
+    return dataclasses.field(default=default, metadata={"help": help, "later": later, **bounds})
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """A set of named values, each within its bounds. Fields have the paper's words for names."""
+    """A set of named values, each of its field's type and within its bounds.
+
+    Fields have the paper's words for names.
+    """
 
     def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             value, bounds = getattr(self, field.name), field.metadata
-            if isinstance(value, bool | str | None):
+            if not _fits(value, hints[field.name]):
+                raise _misfit(field.name, value, hints[field.name])
+            if isinstance(value, bool | str):
                 continue
             inside = bounds["least"] <= value <= bounds["most"] and value > bounds["above"]
-            limit = 2**63 if isinstance(value, int) else math.inf  # an array's whole numbers
-            if not (inside and abs(value) < limit):
-                raise EngramError(f"{field.name} must be {_describe(bounds)}, not {value}.")
+            whole = isinstance(value, int)
+            if not (inside and abs(value) < (_MOST if whole else math.inf)):
+                wanted, given = _describe(bounds, whole), reprlib.repr(value)
+                raise EngramError(f"{field.name} must be {wanted}, not {given}.")
 
     def as_dict(self) -> dict[str, Scalar]:
         """Return all settings by name."""
@@ -57,28 +72,39 @@ def parse(kind: type[Settings], texts: Mapping[str, str]) -> dict[str, Scalar]:
 
 
 def _value(name: str, text: str, kind: Any) -> Scalar:  # noqa: ANN401
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise unknown(f"value of {name}", text, get_args(kind))
-        return text
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise EngramError(f"{name} must be true or false, not {text!r}.")
-        return text.lower() == "true"
-    try:
-        value: int | float = kind(text)
-    except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        raise EngramError(f"{name} must be {what}, not {text!r}.") from None
+    if kind in (int, float):
+        try:
+            number: int | float = kind(text)
+        except ValueError:
+            raise _misfit(name, text, kind) from None
+        return number
+    value = {"true": True, "false": False}.get(text.lower(), text) if kind is bool else text
+    if not _fits(value, kind):
+        raise _misfit(name, text, kind)
     return value
 
 
-def _describe(bounds: Mapping[str, Any]) -> str:
-    parts = []
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if isinstance(value, bool):  # which Python takes for a whole number
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)
+
+
+def _misfit(name: str, value: object, kind: Any) -> EngramError:  # noqa: ANN401
+    if get_origin(kind) is Literal:
+        return unknown(f"value of {name}", str(value), get_args(kind))
+    what = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+    return EngramError(f"{name} must be {what}, not {value!r}.")
+
+
+def _describe(bounds: Mapping[str, Any], whole: bool) -> str:
+    parts = ["a whole number below 2^31" if whole else "a finite number"]
     if bounds["least"] > -math.inf:
         parts.append(f"at least {bounds['least']:g}")
     if bounds["above"] > -math.inf:
         parts.append(f"above {bounds['above']:g}")
     if bounds["most"] < math.inf:
         parts.append(f"at most {bounds['most']:g}")
-    return " and ".join(["a finite number", *parts])
+    return " and ".join(parts)

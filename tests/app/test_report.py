@@ -103,6 +103,18 @@ def test_other_settings_are_other_lines(make_row, standard):
     assert labels == ["mega-i", "mega-i epsilon=0.01", "mega-i"]
 
 
+def test_what_all_lines_share_is_told_once_in_the_title(make_row, standard):
+    rows = [make_row("mega-i", epsilon=0.01), make_row("mega-ii", epsilon=0.01)]
+    title, labels = standard.heading(summarise(rows))
+    assert title.endswith("examples, epsilon=0.01")
+    assert labels == ["mega-i", "mega-ii"]
+
+
+def test_a_line_that_stands_alone_tells_all_of_it(make_row, standard):
+    _, labels = standard.heading(summarise([make_row("mega-i", epsilon=0.01)]))
+    assert labels == ["mega-i epsilon=0.01"]
+
+
 @pytest.mark.parametrize(
     ("method", "metric", "number"),
     [

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from engram.methods import names
+from engram.methods import method_entry, names
 from engram.protocol import _steps, run, specify
+from engram.testing._compare import equal
+from engram.testing._course import Subject
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -19,6 +21,9 @@ CAPTURED = [
     "pi",
     "mas",
     "rwalk",
+    "prog-nn",
+    "mega-i-equal",
+    "multi-task",
 ]
 
 
@@ -75,4 +80,29 @@ def test_no_step_waits_for_the_host(method, monkeypatch):
 
 
 def test_the_list_above_is_complete():
-    assert set(CAPTURED) <= set(names())
+    entries = map(method_entry, names())
+    courses = [Subject(entry, entry.settings()).course() for entry in entries]
+    capturable = [course.method.capturable for course in courses]
+    assert {name for name, yes in zip(names(), capturable, strict=True) if yes} == set(CAPTURED)
+
+
+@pytest.mark.parametrize("method", names())
+@torch.no_grad()
+def test_a_state_that_was_on_the_host_goes_on_on_the_device(method):
+    """As it is when a checkpoint has been read from a file."""
+    entry = method_entry(method)
+    subject = Subject(entry, entry.settings(batch_size=4))
+    course = subject.course(device="cuda")
+    saved = [(moment, on_the_host(course.method.state_dict())) for moment in course.teach()]
+    for moment, state in saved[::3]:
+        loaded = subject.course(device="cuda")
+        loaded.method.load_state_dict(state)
+        assert equal(course.result(), loaded.finish(after=moment).result())
+
+
+def on_the_host(state):
+    if isinstance(state, torch.Tensor):
+        return state.cpu()
+    if isinstance(state, dict):
+        return {name: on_the_host(value) for name, value in state.items()}
+    return [on_the_host(value) for value in state] if isinstance(state, list | tuple) else state

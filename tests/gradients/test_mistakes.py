@@ -136,6 +136,11 @@ def test_a_rule_is_an_instance(model):
         engram.backward([loss_on(model, BATCH)], model.parameters(), MEGA2)
 
 
+def test_the_mixer_wants_the_optimiser_and_not_its_parameters(model):
+    with pytest.raises(EngramError, match=r"optimizer must be one of torch's.*a generator"):
+        engram.GradientMixer(model.parameters(), MEGA2())
+
+
 def test_one_tensor_is_no_collection_of_parameters(model):
     with pytest.raises(EngramError, match="parameters must be a collection of tensors"):
         engram.backward([loss_on(model, BATCH)], model[0].weight, MEGA2())

@@ -21,7 +21,9 @@ def build(settings, seeds=(0,), sizes=(2, 2)):
     """Return MER in float64 on a network small enough to follow by hand."""
     network = MLP(sizes)
     start = torch.randn(network.size, dtype=torch.float64, generator=torch.manual_seed(1))
-    stream = SimpleNamespace(tasks=3, classes=sizes[-1], normalise=lambda inputs: inputs.clone())
+    stream = SimpleNamespace(
+        tasks=3, examples=100, classes=sizes[-1], normalise=lambda inputs: inputs.clone()
+    )
     setup = Setup(network, start.repeat(len(seeds), 1), seeds, stream)
     return method_entry("mer").build(setup, MerSettings(learning_rate=RATE, **settings))
 

@@ -7,9 +7,10 @@ import torch
 
 from engram import rules
 from engram.errors import EngramError
-from engram.methods import method_entry, names
+from engram.methods import Entry, method_entry, names, register
 from engram.protocol import Spec, run, settings_help, specify
 from engram.streams import PermutedMnist, load_mnist
+from engram.testing._course import Subject
 
 METHODS = [
     "a-gem", "er", "gem", "mega-i", "mega-i-equal",
@@ -47,6 +48,7 @@ def test_a_spec_is_complete_and_has_the_paper_s_settings():
         "max_angle": math.pi,
         "least_area": 0.0,
         "shared_permutations": False,
+        "curve_images": 10_000,
     }
     assert {item.name for item in settings_help("permuted-mnist", "mega-ii")} == set(spec.settings)
 
@@ -101,6 +103,18 @@ def test_identity_holds_what_decides_the_numbers():
     assert one["data"] == PermutedMnist.checksum()
 
 
+def test_a_later_setting_moves_no_address_while_it_has_its_default():
+    assert "curve_images" not in small("van").identity()["settings"]
+    assert small("van", curve_images=100).identity()["settings"]["curve_images"] == 100
+
+
+def test_learning_curves_may_be_measured_on_fewer_images():
+    (few,), (all_,) = run(small("van", curve_images=100), [0]), run(small("van"), [0])
+    assert few.accuracy == all_.accuracy
+    assert few.curve != all_.curve
+    assert all(round(100 * point, 9) == round(100 * point) for point in few.curve[0])
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_and_is_measured_as_the_protocol_says(method):
     (outcome,) = run(small(method), [0])
@@ -143,6 +157,28 @@ def test_every_memory_serves_mega(memory):
     (outcome,) = run(small("mega-ii", memory=memory, memory_per_class=3), [0])
     assert outcome.failure is None
     assert outcome.facts["memory_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [("mega-ii", "memory_per_class"), ("gem", "memory_per_class"), ("mer", "memory_size")],
+)
+def test_a_memory_takes_no_more_room_than_there_are_examples(method, setting):
+    few = {"draws": 2} if method == "mer" else {}
+    whole, huge = (run(small(method, **few, **{setting: n}), [0])[0] for n in (180, 2_000_000_000))
+    assert huge.accuracy == whole.accuracy
+    assert huge.facts["memory_bytes"] == 3 * 60 * (784 + 8)
+
+
+@pytest.mark.parametrize("memory", ["ring", "sample", "reservoir", "fifo"])
+def test_algorithm_1_mixes_from_the_second_batch_on_the_tables_from_the_second_task(memory):
+    settings = {"batch_size": 4, "memory": memory}
+    entry = method_entry("mega-ii")
+    subject = Subject(entry, entry.settings(**settings))
+    rows = {(m.task, m.step): m.mix.losses.shape[1] for m in subject.course().teach() if m.mix}
+    at_once = memory in ("reservoir", "fifo")
+    expected = {(task, step): 2 if task > 0 or (at_once and step > 0) else 1 for task, step in rows}
+    assert rows == expected
 
 
 def test_gem_needs_a_memory_by_task():
@@ -198,3 +234,22 @@ def test_settings_of_every_method_are_documented():
         for item in settings_help("permuted-mnist", name):
             assert item.help
         assert method_entry(name).name == name
+
+
+def test_a_name_that_another_method_has_is_refused():
+    van = method_entry("van")
+    register(van)  # the same again, as when a notebook's cell is run twice
+
+    class Other(van.build):
+        pass
+
+    with pytest.raises(
+        EngramError, match=r"name must not be 'van', which engram\.methods\.van has"
+    ):
+        register(Entry("van", Other, van.settings))
+    assert method_entry("van") is van
+
+
+def test_gem_s_reference_batch_is_told_to_be_of_each_task():
+    told = {item.name: item.help for item in settings_help("permuted-mnist", "gem")}
+    assert "each past task" in told["reference_batch"]

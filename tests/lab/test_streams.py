@@ -1,11 +1,13 @@
 """Permuted MNIST as the paper's runs had it."""
 
+import gzip
+
 import numpy as np
 import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.streams import PermutedMnist, load_mnist, mnist_checksums
+from engram.streams import PermutedMnist, _mnist, load_mnist, mnist_checksums
 from engram.streams._permuted import PermutedMnistSettings
 
 
@@ -115,3 +117,41 @@ def test_inputs_are_scaled_to_the_unit_interval():
     stream = PermutedMnist([0], tasks=1, examples=1)
     scaled = stream.normalise(torch.tensor([0, 51, 255], dtype=torch.uint8))
     assert np.allclose(scaled, [0, 0.2, 1])
+
+
+@pytest.mark.parametrize("first", ["train", "train_jointly"])
+def test_tasks_and_their_union_are_not_both_served(first):
+    second = {"train": "train_jointly", "train_jointly": "train"}[first]
+    stream = PermutedMnist([0], tasks=2, examples=10)
+    getattr(stream, first)(0)
+    with pytest.raises(EngramError, match="one pass over each"):
+        getattr(stream, second)(1)
+
+
+def test_tuning_tasks_are_no_training_tasks_where_these_are_the_authors_either():
+    settings = PermutedMnistSettings(shared_permutations=True)
+    training = PermutedMnist([0], tasks=17, examples=1, settings=settings)._permutations[0]
+    tuning = PermutedMnist([0], tasks=3, examples=1, settings=settings, tuning=True)
+    assert not any((training == mine).all(1).any() for mine in tuning._permutations[0])
+
+
+@pytest.mark.parametrize("seeds", [[], [-1], [0, 1.5]])
+def test_impossible_seeds_are_refused(seeds):
+    with pytest.raises(EngramError, match="seeds must be whole numbers of at least 0, one or more"):
+        PermutedMnist(seeds)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"no gzip", gzip.compress(b"other"), b"\x1f\x8b\x08"],
+    ids=["missing", "not packed", "another file", "cut short"],
+)
+def test_a_damaged_file_is_refused_in_one_sentence(content, tmp_path, monkeypatch):
+    checksums = mnist_checksums()
+    if content is not None:
+        (tmp_path / "mnist").mkdir()
+        (tmp_path / "mnist" / "train-labels-idx1-ubyte.gz").write_bytes(content)
+    monkeypatch.setattr(_mnist, "mnist_checksums", lambda: checksums)
+    monkeypatch.setattr(_mnist.resources, "files", lambda _: tmp_path)
+    with pytest.raises(EngramError, match=r"train-labels-idx1-ubyte.gz is damaged; install"):
+        _mnist._read("train-labels-idx1-ubyte", 1)

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import stat
 
 import pytest
 import torch
@@ -242,3 +243,17 @@ def test_a_state_that_lacks_a_part_is_refused_and_changes_nothing():
         with pytest.raises(EngramError, match="A memory's state holds"):
             memory.load_state_dict(state)
     assert str(memory.state_dict()) == str(before)
+
+
+def test_a_drive_that_cannot_sync_a_folder_is_no_failure(saved, monkeypatch):
+    memory = Memory.load(saved)
+    whole = os.fsync
+
+    def sync_files_only(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(22, "Invalid argument")
+        whole(descriptor)
+
+    monkeypatch.setattr("os.fsync", sync_files_only)
+    memory.save(saved)
+    assert len(Memory.load(saved)) == len(memory)

@@ -217,6 +217,14 @@ def test_a_pool_beyond_all_machines_is_refused():
     assert len(memory) == 0
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without CUDA is needed")
+def test_a_device_that_is_not_there_is_refused():
+    memory = Memory(Reservoir(3), TensorStorage("cuda"))
+    with pytest.raises(EngramError, match=r"cannot allocate 3 rows \(12 bytes\) on cuda"):
+        memory.add(torch.zeros(2))
+    assert len(memory) == 0
+
+
 def test_other_nonsense_is_refused():
     memory = Memory(Reservoir(3), TensorStorage("cpu"))
     with pytest.raises(EngramError, match="slots"):

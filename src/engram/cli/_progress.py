@@ -97,7 +97,7 @@ class Bars:
         self._move_all()
 
     def _move_all(self) -> None:
-        where = f"{self._pace.ended} stored, {self._pace}"
+        where = f"{self._pace.ended} ended, {self._pace}"
         self._display.update(self._all, completed=self._pace.share, where=where)
 
 

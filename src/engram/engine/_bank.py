@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from engram.engine import _reads
@@ -26,10 +27,12 @@ class Bank:
         seeds: Sequence[int],
         capacity: int,
         normalise: Callable[[Tensor], Tensor],
+        device: torch.device,
     ) -> None:
         self.ledgers = list(ledgers)
         self.seeds = tuple(seeds)
         self.normalise = normalise
+        self.device = device
         self.planned: Planned | None = None
         self._capacity = capacity
         self._table: Batch | None = None  # inputs and labels [R * (capacity + 1), ...], as stored
@@ -70,7 +73,7 @@ class Bank:
                 else _reads.pooled(self.ledgers, self.seeds, task, steps, count)
             )
             writes = _reads.kept(self.ledgers, task, coming)
-        self.planned = Planned(reads, writes, batch_size, self._capacity + 1, labels.device)
+        self.planned = Planned(reads, writes, batch_size, self._capacity + 1, self.device)
 
     def reference(self, step: int) -> Batch | None:
         """Return the reference batch of a step, as planned."""
@@ -107,13 +110,13 @@ class Bank:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""
         if state["request"]:
-            request = dict(state["request"])
+            request = state["request"] | {"labels": state["request"]["labels"].to(self.device)}
             self._load_ledgers(request.pop("ledgers"))
             self.plan(**request)
         self._load_ledgers(state["ledgers"])
         self._table = None
         if state["table"] is not None:
-            self._table = Batch(*(part.clone() for part in state["table"]))
+            self._table = Batch(*(part.to(self.device, copy=True) for part in state["table"]))
 
     def _load_ledgers(self, states: Sequence[dict[str, Any]]) -> None:
         for ledger, state in zip(self.ledgers, states, strict=True):

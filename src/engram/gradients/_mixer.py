@@ -67,6 +67,11 @@ class GradientMixer:
         scaler: GradScaler | None = None,
     ) -> None:
         check_rule(rule)
+        if not hasattr(optimizer, "param_groups"):
+            raise EngramError(
+                f"optimizer must be one of torch's, or hold param_groups as they do; "
+                f"it is a {type(optimizer).__name__}."
+            )
         self._optimizer = optimizer
         self._rule = rule
         self._process_group = process_group

@@ -1,7 +1,6 @@
 """Episodic memories: which examples stay (policies) and where (storages), with their books."""
 
-from engram.memory._example import Erasure, Example
-from engram.memory._holding import Sample
+from engram.memory._example import Erasure, Example, Sample
 from engram.memory._index_storage import IndexStorage
 from engram.memory._ledger import Ledger
 from engram.memory._memory import Memory

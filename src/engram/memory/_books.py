@@ -31,6 +31,15 @@ class Books:
         """The most examples that can be held at a time; None where there is no bound."""
         return self._filing.capacity
 
+    def rows(self, wanted: int, *, at_once: bool) -> int:
+        """Return how many rows a storage allocates where so many are wanted.
+
+        A pool, and whatever is to be allocated ``at_once``, gets all that it can ever hold.
+        """
+        if self.capacity is None:
+            return wanted
+        return self.capacity if at_once or not self.policy.by_class else min(wanted, self.capacity)
+
     @property
     def available(self) -> int:
         """How many may be sampled: all held, or those of the tasks that have ended."""

@@ -1,11 +1,14 @@
-"""What the memory knows of an example besides its tensors, and what it can be asked about it."""
+"""What the memory tells of its examples, and what it can be asked about them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from torch import Tensor
+
 from engram.errors import EngramError, unknown
+from engram.memory._structure import Batch
 
 Id: TypeAlias = int | str
 Scalar: TypeAlias = str | int | float | bool | None
@@ -23,6 +26,20 @@ class Example(NamedTuple):
     task: int | None
     label: int | None
     tags: Tags | None
+
+
+class Sample(NamedTuple):
+    """Examples as they were added, with tasks and labels [n] (None if they have none) and ids.
+
+    >>> import torch
+    >>> Sample(torch.zeros(1, 3), tasks=None, labels=torch.tensor([4]), ids=[7]).ids
+    [7]
+    """
+
+    batch: Batch
+    tasks: Tensor | None
+    labels: Tensor | None
+    ids: list[Id]
 
 
 class Erasure(NamedTuple):

@@ -7,6 +7,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def _join(document: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, 
 
 def _sync_folder(folder: Path) -> None:
     """Make the new name last through a power cut, where the system has a way to ask for it."""
-    if hasattr(os, "O_DIRECTORY"):
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    with suppress(OSError):  # a network drive may have none, and the file is whole already
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)

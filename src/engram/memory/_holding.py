@@ -11,25 +11,12 @@ from torch import Tensor
 from engram.errors import EngramError
 from engram.memory._columns import Ids, Incoming, Integers
 from engram.memory._draws import Draws, draw
-from engram.memory._example import Erasure, Id, Tags
+from engram.memory._example import Erasure, Sample, Tags
 from engram.memory._ledger import Ledger
 from engram.memory._policies import Policy, natural, positive
 from engram.memory._slots import Indices
 from engram.memory._structure import Batch, example_nbytes
 from engram.memory._tensor_storage import TensorStorage
-
-
-class Sample(NamedTuple):
-    """Examples as they were added, with tasks and labels [n] (None if they have none) and ids.
-
-    >>> Sample(torch.zeros(1, 3), tasks=None, labels=torch.tensor([4]), ids=[7]).ids
-    [7]
-    """
-
-    batch: Batch
-    tasks: Tensor | None
-    labels: Tensor | None
-    ids: list[Id]
 
 
 class Prepared(NamedTuple):
@@ -72,11 +59,6 @@ class Holding:
     def available(self) -> int:
         """How many examples may be sampled: all held, or those of the tasks that have ended."""
         return self._ledger.available
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the tensors that the storage has allocated."""
-        return self.storage.nbytes
 
     def add(
         self,
@@ -139,7 +121,7 @@ class Holding:
         if self.max_bytes is not None and not rows:
             self._ledger.restrict(self.max_bytes // max(example_nbytes(tensors), 1))
         wanted = max(needed, 2 * rows)
-        self.storage.resize(allocation(wanted, self._ledger, self.max_bytes), batch)
+        self.storage.resize(self._ledger.rows(wanted, at_once=self.max_bytes is not None), batch)
 
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
@@ -178,11 +160,3 @@ class Holding:
             place(labels) if ledger.has_labels else None,
             numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
         )
-
-
-def allocation(wanted: int, ledger: Ledger, max_bytes: int | None) -> int:
-    """Return how many rows to allocate where so many are wanted."""
-    if ledger.capacity is None:
-        return wanted
-    in_full = max_bytes is not None or not ledger.policy.by_class
-    return ledger.capacity if in_full else min(wanted, ledger.capacity)

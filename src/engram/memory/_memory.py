@@ -13,8 +13,8 @@ import torch
 from engram.errors import EngramError
 from engram.memory import _file
 from engram.memory._columns import Ids, Integers, integers
-from engram.memory._example import Erasure, Example, Where
-from engram.memory._holding import Holding, Sample, allocation
+from engram.memory._example import Erasure, Example, Sample, Where
+from engram.memory._holding import Holding
 from engram.memory._ledger import Ledger
 from engram.memory._policies import policy_from_json
 from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors
@@ -42,6 +42,11 @@ class Memory(Holding):
     >>> memory.erase(ids=sample.ids, reason="withdrawn").reason, len(memory)
     ('withdrawn', 6)
     """
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tensors that the storage has allocated."""
+        return self.storage.nbytes
 
     def examples(self) -> Iterator[Example]:
         """Iterate over the metadata of everything held, in slot order."""
@@ -97,7 +102,7 @@ class Memory(Holding):
             raise EngramError(f"A memory's state holds {parts}, and this one {[*state]}.")
         ledger = Ledger(self.policy)
         ledger.load_state_dict(to_arrays(state["ledger"]))
-        rows = allocation(len(ledger), ledger, state["max_bytes"])
+        rows = ledger.rows(len(ledger), at_once=state["max_bytes"] is not None)
         self.storage.load_state_dict(state["storage"], rows)
         self._ledger, self.max_bytes = ledger, state["max_bytes"]
         self._draws.load_state_dict(to_arrays(state["draws"]))

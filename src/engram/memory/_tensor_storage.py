@@ -87,11 +87,11 @@ class TensorStorage:
         try:
             # Not zeros: on the host, memory that nobody has written to yet costs nothing.
             new = [torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=device) for t in old]
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError) as error:  # no room; no such device
             size = rows * example_nbytes(old)
             raise EngramError(
                 f"The memory cannot allocate {rows:,} rows ({size:,} bytes) on {device}; "
-                "give it a smaller capacity or budget."
+                "give it a smaller capacity or budget, or another device."
             ) from error
         for source, target in zip(old, new, strict=True):
             target[: len(source)] = source.detach()

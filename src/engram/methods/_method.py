@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from engram.engine import Batch, Rows
-from engram.errors import unknown
+from engram.errors import EngramError, unknown
 from engram.gradients import Mix
 from engram.models import Network
 from engram.settings import Scalar, Settings, setting
@@ -140,7 +140,13 @@ _METHODS: dict[str, Entry] = {}
 
 
 def register(entry: Entry) -> None:
-    """Make a method known by its name."""
+    """Make a method known by its name; one that another module's method has is refused.
+
+    Results are filed under the name, so two methods must not share it.
+    """
+    owner = _METHODS.get(entry.name, entry).build.__module__
+    if owner != entry.build.__module__:
+        raise EngramError(f"name must not be {entry.name!r}, which {owner} has registered.")
     _METHODS[entry.name] = entry
 
 

@@ -40,7 +40,8 @@ class Replay(Method):
         self.rule = rule
         self.capturable = not isinstance(rule, GEM)  # whose program is solved on the host
         stream = setup.stream
-        capacity = settings.memory_per_class * stream.classes * stream.tasks
+        # However much is allowed, there is nothing to keep beyond the stream's examples.
+        capacity = min(settings.memory_per_class * stream.classes, stream.examples) * stream.tasks
         policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
             "ring": lambda: ClassRing(settings.memory_per_class),
             "sample": lambda: ClassSample(settings.memory_per_class),
@@ -53,7 +54,8 @@ class Replay(Method):
                 f"not {settings.memory!r}."
             )
         ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
-        self.bank = Bank(ledgers, setup.seeds, capacity, stream.normalise)
+        device = self.parameters.device
+        self.bank = Bank(ledgers, setup.seeds, capacity, stream.normalise, device)
 
     def begin_task(self, task: int, labels: Tensor) -> None:
         """Plan what the task's steps will read from the memory and write to it."""

@@ -23,14 +23,19 @@ class Reservoirs:
     """
 
     def __init__(
-        self, capacity: int, seeds: Sequence[int], normalise: Callable[[Tensor], Tensor]
+        self,
+        capacity: int,
+        seeds: Sequence[int],
+        normalise: Callable[[Tensor], Tensor],
+        device: torch.device,
     ) -> None:
         self.capacity = capacity
         self.ledgers = [Ledger(Reservoir(capacity), seed=seed) for seed in seeds]
         self.table: Batch | None = None  # [R, capacity + 1, ...]; the last takes what nobody keeps
         self._seeds = seeds
         self._normalise = normalise
-        self._runs = torch.arange(len(seeds)).unsqueeze(-1)
+        self._device = device
+        self._runs = torch.arange(len(seeds), device=device).unsqueeze(-1)
         self._planned: dict[str, Any] | None = None  # the last call of plan(), and what was before
 
     @property
@@ -60,10 +65,9 @@ class Reservoirs:
         held = np.minimum(first + np.arange(coming.shape[1]), self.capacity)
         self._counts: list[int] = np.minimum(held, draws).tolist()
         self._kept: list[bool] = np.any(writes >= 0, axis=0).tolist()
-        self._reads = torch.from_numpy(reads).to(labels.device)
+        self._reads = torch.from_numpy(reads).to(self._device)
         slots = np.where(writes < 0, self.capacity, writes)
-        self._writes = torch.from_numpy(slots).to(labels.device)
-        self._runs = self._runs.to(labels.device)
+        self._writes = torch.from_numpy(slots).to(self._device)
 
     def read(self, place: int, round_: int) -> list[Batch]:
         """Return what example number ``place`` of the task reads in a round, one by one.
@@ -96,7 +100,9 @@ class Reservoirs:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""
-        self.table = None if state["table"] is None else Batch(*(t.clone() for t in state["table"]))
+        self.table = None
+        if state["table"] is not None:
+            self.table = Batch(*(part.to(self._device, copy=True) for part in state["table"]))
         if state["planned"] is not None:
             planned = dict(state["planned"])
             for ledger, before in zip(self.ledgers, planned.pop("ledgers"), strict=True):

@@ -12,8 +12,11 @@ from engram.settings import setting
 
 @dataclass(frozen=True)
 class GemSettings(ReplaySettings):
-    """``reference_batch`` is here the most examples of each past task, which is all of them."""
+    """Settings of GEM."""
 
+    reference_batch: int = setting(
+        256, "most examples of each past task in a step: its latest", least=1
+    )
     margin: float = setting(0.5, "least weight of every past task once one conflicts", least=0)
     ridge: float = setting(1e-3, "added to the Gram matrix's diagonal, relative to it", least=0)
 

@@ -140,7 +140,8 @@ class Icarl(Method):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""
         super().load_state_dict(state)
-        self.exemplars = self.exemplars and Exemplars(*self.exemplars)
+        if self.exemplars is not None:
+            self.exemplars = Exemplars(*(part.to(self._runs.device) for part in self.exemplars))
         self._means = None
         self._plan(*self.planned)
 

@@ -56,7 +56,10 @@ class Mer(Method):
 
     def __init__(self, setup: Setup, settings: MerSettings) -> None:
         super().__init__(setup, settings)
-        self.memory = Reservoirs(settings.memory_size, setup.seeds, setup.stream.normalise)
+        stream = setup.stream  # beyond its examples there is nothing to keep
+        capacity = min(settings.memory_size, stream.examples * stream.tasks)
+        device = self.parameters.device
+        self.memory = Reservoirs(capacity, setup.seeds, stream.normalise, device)
         self._step = torch.empty_like(self.parameters)
         self._one_batch = settings.algorithm == "one-batch"
         self._rounds = 1 if self._one_batch else settings.batches

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from engram.methods import Method
-from engram.streams import Stream
+from engram.streams import TestBatch
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ class Record:
         return [[float(point[run]) for point in points] for points in self.curves if points]
 
 
-def accuracy(method: Method, stream: Stream, task: int) -> Tensor:
-    """Return each run's accuracy on a task's test examples, [R], float64 on the CPU."""
+def accuracy(method: Method, batches: Iterable[TestBatch], task: int) -> Tensor:
+    """Return each run's accuracy on test examples of a task, [R], float64 on the CPU."""
     correct: Tensor | int = 0
     total = 0
-    for batch in stream.test(task):
+    for batch in batches:
         predicted = method.predict(batch.inputs, batch.columns, task).argmax(-1)
         correct = correct + (predicted == batch.labels).sum(-1)
         total += len(batch.labels)

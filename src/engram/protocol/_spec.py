@@ -28,11 +28,27 @@ class Spec:
 
     def identity(self) -> dict[str, Any]:
         """Return what a result is filed under: the spec, the data, the versions of the numerics."""
+        later = self._later()
         return asdict(self) | {
-            "settings": dict(sorted(self.settings.items())),
+            "settings": {
+                name: value
+                for name, value in sorted(self.settings.items())
+                if name not in later or value != later[name]
+            },
             "data": stream_class(self.benchmark).checksum(),
             "numerics": [_NUMERICS, method_entry(self.method).numerics],
         }
+
+    def _later(self) -> dict[str, Scalar]:
+        """Return the defaults of the settings that older results do not have."""
+        kinds = (method_entry(self.method).settings, stream_class(self.benchmark).settings)
+        later: dict[str, Any] = {
+            item.name: item.default
+            for kind in kinds
+            for item in fields(kind)
+            if item.metadata["later"]
+        }
+        return later
 
     def method_settings(self) -> MethodSettings:
         """Return the method's share of the settings."""
@@ -82,12 +98,13 @@ def specify(
     options: dict[str, Any] = parse(
         stream.settings, {name: texts[name] for name in texts if name not in mine}
     )
-    settings = entry.settings(**values).as_dict() | stream.settings(**options).as_dict()
-    if int(str(settings["batch_size"])) > examples:
+    chosen = entry.settings(**values)
+    if chosen.batch_size > examples:
         raise EngramError(
             f"batch_size must be at most the {examples} examples of a task, "
-            f"not {settings['batch_size']}."
+            f"not {chosen.batch_size}."
         )
+    settings = chosen.as_dict() | stream.settings(**options).as_dict()
     return Spec(benchmark, method, tasks, examples, settings, split)
 
 

@@ -102,7 +102,8 @@ class _Trainer:
             last = task == self.spec.tasks - 1
             if not self.joint or last:
                 for seen in range(task + 1):
-                    self.record.matrix[:, task, seen] = accuracy(self.method, self.stream, seen)
+                    tests = self.stream.test(seen)
+                    self.record.matrix[:, task, seen] = accuracy(self.method, tests, seen)
             if self._all_diverged(task):
                 break
         return reads
@@ -123,7 +124,8 @@ class _Trainer:
 
     def _measure_curve(self, task: int, batches: int) -> None:
         if batches <= _CURVE_BATCHES and not self.joint:
-            self.record.curves[task].append(accuracy(self.method, self.stream, task))
+            tests = self.stream.test(task, curve=True)
+            self.record.curves[task].append(accuracy(self.method, tests, task))
 
     def _tell(self, task: int, step: int) -> None:
         if self.progress and (step % _PROGRESS_EVERY == 0 or step == self.steps):

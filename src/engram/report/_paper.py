@@ -68,10 +68,27 @@ class Standard:
         """
         return [self._label(summary, _tried(summary, summaries)) for summary in summaries]
 
+    def heading(self, summaries: Sequence[Summary]) -> tuple[str, list[str]]:
+        """Return the title of a table and the names of its lines.
+
+        What is unusual in the same way in every line is told once, in the title.
+        """
+        told = [set(self._told(summary, ())) for summary in summaries]
+        common = sorted(set.intersection(*told)) if len(told) > 1 else []
+        title = ", ".join([summaries[0].setting.title, *common])
+        labels = [
+            " ".join(word for word in label.split(" ") if word not in common)
+            for label in self.labels(summaries)
+        ]
+        return title, labels
+
     def _label(self, summary: Summary, tried: Collection[str]) -> str:
+        return " ".join([summary.method, *self._told(summary, tried)])
+
+    def _told(self, summary: Summary, tried: Collection[str]) -> list[str]:
         given, usual = _flat(summary.identity), _flat(self._usual(summary))
-        told = [key for key in given if key in tried or given[key] != usual.get(key)]
-        return " ".join([summary.method, *(f"{key}={given[key]}" for key in told)])
+        told = (key for key in given if key in tried or given[key] != usual.get(key))
+        return [f"{key}={given[key]}" for key in told]
 
     def command(self, summary: Summary) -> str:
         """Return the command that trains these runs again, with today's presets."""

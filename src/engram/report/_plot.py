@@ -49,12 +49,12 @@ def _draw(summaries: Sequence[Summary], standard: Standard) -> Figure:
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    labels = standard.labels(summaries)
+    title, labels = standard.heading(summaries)
     for number, (summary, label) in enumerate(zip(summaries, labels, strict=True)):
         colour = _COLOURS[number % len(_COLOURS)]
         marker = _MARKERS[(number + number // len(_COLOURS)) % len(_MARKERS)]
         _draw_line(axes, summary, label=label, color=colour, marker=marker)
-    axes.set_title(summaries[0].setting.title, loc="left")
+    axes.set_title(title, loc="left")
     axes.set_xlabel("tasks learned")
     axes.set_ylabel("average accuracy on them, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -16,9 +16,10 @@ from engram.report._summary import Summary
 
 def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
     """Return a table of methods in one setting; the paper's numbers where that is its own."""
+    title, labels = standard.heading(summaries)
     printed = [standard.printed(summary, "average_accuracy") for summary in summaries]
     table = Table(
-        title=summaries[0].setting.title,
+        title=title,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         collapse_padding=True,
@@ -27,9 +28,9 @@ def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
     table.add_column("method", no_wrap=True)
     for metric in METRICS:
         table.add_column(metric.title, justify="right", min_width=11)
-    for title in ("seeds", "seconds", *(["paper %"] if any(printed) else [])):
-        table.add_column(title, justify="right")
-    for summary, label, paper in zip(summaries, standard.labels(summaries), printed, strict=True):
+    for column in ("seeds", "seconds", *(["paper %"] if any(printed) else [])):
+        table.add_column(column, justify="right")
+    for summary, label, paper in zip(summaries, labels, printed, strict=True):
         cells = [
             label,
             *(_tight(summary.statistic(metric.name), metric.digits) for metric in METRICS),

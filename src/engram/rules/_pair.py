@@ -84,7 +84,7 @@ def clip(value: Number, least: float, most: float | None = None) -> Number:
     """Return the value, or the bound that it exceeds."""
     if isinstance(value, Tensor):
         return value.clamp(least, most)
-    # Not the bound as it is: by a zero of Python's nobody divides, by one of numpy's anybody.
+    # A bound of Python's own would raise where it is divided by 0.
     return np.float64(max(value, least) if most is None else min(max(value, least), most))
 
 

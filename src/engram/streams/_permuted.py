@@ -17,10 +17,10 @@ from engram.plan import generator
 from engram.settings import Settings, setting
 from engram.streams._mnist import load_mnist, mnist_checksums
 from engram.streams._stream import Examples, Stream, TestBatch
+from engram.streams._test_groups import test_groups
 
 _PIXELS = 784
 _AUTHORS_SEED = 1234
-_TEST_ROWS_ON_CPU = 200
 _JOINT_ROWS = 4_000  # rows permuted at once, so that the index table stays small
 
 
@@ -30,6 +30,13 @@ class PermutedMnistSettings(Settings):
 
     shared_permutations: bool = setting(
         False, "all seeds share the authors' one set of permutations, instead of each its own"
+    )
+    curve_images: int = setting(
+        10_000,
+        "test images behind each point of a learning curve, the first ones; all unless given",
+        least=1,
+        most=10_000,
+        later=True,
     )
 
 
@@ -64,18 +71,20 @@ class PermutedMnist(Stream):
         mnist = load_mnist()
         self._images = mnist.train_images.to(self.device)
         self._labels = mnist.train_labels.to(self.device)
-        scored = (
+        settings = settings or PermutedMnistSettings()
+        images, labels = (
             (mnist.validation_images, mnist.validation_labels)
             if tuning
             else (mnist.test_images, mnist.test_labels)
         )
-        self._tests = [
-            (inputs.to(self.device), labels.to(self.device), pixels)
-            for inputs, labels, pixels in _test_groups(*scored, together=self.device.type != "cpu")
-        ]
-        self._permutations = self._draw_permutations(
-            (settings or PermutedMnistSettings()).shared_permutations
-        )  # [R, T, 784]
+        few = settings.curve_images
+        self._tests = test_groups(images, labels, self.device)
+        self._curve_tests = (
+            self._tests
+            if few >= len(images)
+            else test_groups(images[:few], labels[:few], self.device)
+        )
+        self._permutations = self._draw_permutations(settings.shared_permutations)  # [R, T, 784]
 
     @classmethod
     def checksum(cls) -> str:
@@ -136,12 +145,11 @@ class PermutedMnist(Stream):
         ]
         return torch.cat(inputs), self._labels[images]
 
-    def test(self, task: int) -> list[TestBatch]:
+    def test(self, task: int, *, curve: bool = False) -> list[TestBatch]:
         """Return the images unpermuted, with the columns that their pixels have in each run."""
         places = self._permutations[:, task].argsort(-1)
-        return [
-            TestBatch(inputs, labels, places[:, pixels]) for inputs, labels, pixels in self._tests
-        ]
+        groups = self._curve_tests if curve else self._tests
+        return [TestBatch(inputs, labels, places[:, pixels]) for inputs, labels, pixels in groups]
 
     def network(self) -> MLP:
         """Return the fully connected network, 784-256-256-10."""
@@ -156,27 +164,3 @@ def _shuffled(authors: np.random.RandomState) -> NDArray[np.int64]:
     pixels = np.arange(_PIXELS)
     authors.shuffle(pixels)
     return pixels
-
-
-def _test_groups(
-    images: Tensor, labels: Tensor, together: bool
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Cut test images into groups that share their empty pixels, which are left out.
-
-    Four fifths of MNIST's pixels are zero. Sorted by their left and right edges, two hundred
-    images need only half of the columns, and evaluation is most of a short run on a CPU.
-    """
-    if together:
-        groups = [torch.arange(len(images))]
-    else:
-        columns = images.view(-1, 28, 28).amax(1) > 0
-        left = columns.int().argmax(1)
-        right = columns.flip(1).int().argmax(1)
-        order = (left * 28 - right).argsort(stable=True)
-        groups = list(torch.split(order, _TEST_ROWS_ON_CPU))
-    cut = []
-    for group in groups:
-        pixels = images[group].amax(0).nonzero().flatten()
-        inputs = images[group][:, pixels].float().div_(255)
-        cut.append((inputs, labels[group], pixels))
-    return cut

@@ -47,6 +47,10 @@ class Stream(ABC):
     features: int  # length of a flat input
 
     def __init__(self, seeds: Sequence[int], tasks: int, examples: int) -> None:
+        if not seeds or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+            raise EngramError(
+                f"seeds must be whole numbers of at least 0, one or more, not {list(seeds)}."
+            )
         if tasks < 1:
             raise EngramError(f"tasks must be at least 1, not {tasks}.")
         if not 1 <= examples <= self.most_examples:
@@ -57,26 +61,30 @@ class Stream(ABC):
         self.tasks = tasks
         self.examples = examples
         self._served: set[int] = set()
+        self._jointly: bool | None = None  # how examples are served; None: nothing was, yet
 
     def train(self, task: int) -> Examples:
         """Return the task's training examples. Asking again for the same task is an error."""
-        self._serve_once(task)
+        self._serve_once(task, jointly=False)
         return self._training_examples(task)
 
     def train_jointly(self, part: int) -> Examples:
         """Return one of T equal parts of the shuffled union of all tasks, once."""
-        self._serve_once(part)
+        self._serve_once(part, jointly=True)
         return self._joint_examples(part)
 
-    def _serve_once(self, task: int) -> None:
+    def _serve_once(self, task: int, *, jointly: bool) -> None:
         if not 0 <= task < self.tasks:
             raise EngramError(f"task must be from 0 to {self.tasks - 1}, not {task}.")
-        if task in self._served:
+        # A part of the union holds examples of every task: after one way, the other serves some
+        # of them again.
+        if task in self._served or self._jointly is (not jointly):
             raise EngramError(
                 f"The training examples of task {task} were served already: "
                 "a benchmark allows one pass over each."
             )
         self._served.add(task)
+        self._jointly = jointly
 
     @abstractmethod
     def _training_examples(self, task: int) -> Examples: ...
@@ -85,8 +93,11 @@ class Stream(ABC):
     def _joint_examples(self, part: int) -> Examples: ...
 
     @abstractmethod
-    def test(self, task: int) -> list[TestBatch]:
-        """Return the task's test examples, in batches of a size that suits the device."""
+    def test(self, task: int, *, curve: bool = False) -> list[TestBatch]:
+        """Return the task's test examples, in batches of a size that suits the device.
+
+        With ``curve`` those that a point of the learning curve is measured on, maybe fewer.
+        """
 
     @abstractmethod
     def network(self) -> Network:

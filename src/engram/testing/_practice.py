@@ -65,7 +65,7 @@ class Practice(Stream):
         """Scale 8-bit inputs to [0, 1]."""
         return inputs.float().div_(255)
 
-    def test(self, task: int) -> NoReturn:
+    def test(self, task: int, *, curve: bool = False) -> NoReturn:  # noqa: ARG002
         """Refuse."""
         raise AssertionError(f"asks the stream for the test examples of task {task}.")
 
