@@ -104,9 +104,9 @@ def test_other_settings_are_other_lines(make_row, standard):
 
 
 def test_what_all_lines_share_is_told_once_in_the_title(make_row, standard):
-    rows = [make_row("mega-i", epsilon=0.01), make_row("mega-ii", epsilon=0.01)]
+    rows = [make_row("mega-i", learning_rate=0.5), make_row("mega-ii", learning_rate=0.5)]
     title, labels = standard.heading(summarise(rows))
-    assert title.endswith("examples, epsilon=0.01")
+    assert title.endswith("examples, learning_rate=0.5")
     assert labels == ["mega-i", "mega-ii"]
 
 
