@@ -13,16 +13,16 @@ from torch import Tensor
 from engram.engine import Batch
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.methods._exemplars import Exemplars, choose, distances, distillation, lists_with
-from engram.methods._method import Entry, FinishedTask, Method, MethodSettings, Setup, register
+from engram.methods._exemplars import choose, distillation, lists_with
+from engram.methods._method import Entry, FinishedTask, Setup, register
+from engram.methods._nearest_mean import NearestMean, NearestMeanSettings
 from engram.settings import setting
 
 _PER_CLASS = 25  # of each task, the budget of the methods with a memory by class
-_ROWS_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True)
-class IcarlSettings(MethodSettings):
+class IcarlSettings(NearestMeanSettings):
     """Settings of iCaRL."""
 
     distillation: float = setting(1.0, "weight of what holds the old tasks' outputs", least=0)
@@ -32,39 +32,27 @@ class IcarlSettings(MethodSettings):
         f"0: {_PER_CLASS} for each class and task, as many as other memories hold",
         least=0,
     )
-    task_ids: bool = setting(
-        True,
-        "true: the means of the task asked about decide, as in the comparison; "
-        "false: those of all tasks that have ended",
-    )
 
 
-class Icarl(Method):
+class Icarl(NearestMean):
     """Herds exemplars of every class and task, and answers by the nearest mean of their outputs.
 
     A step goes down cross-entropy(batch) + λ Σ over old tasks of the mean of KL(q ‖ p), over one
     exemplar of each of its classes: p is the network's softmax, q what it was when the last task
     ended. Of every (task, class) the first budget / (number of those seen) exemplars stay.
-
-    ``predict`` gives −distance to each class's mean at the present weights, −inf where there is
-    none. With task ids, a task that has not ended is answered by the network's own logits;
-    without, this holds only until the first task has ended.
     """
 
-    state: ClassVar[tuple[str, ...]] = (*Method.state, "ended", "planned", "exemplars")
+    state: ClassVar[tuple[str, ...]] = (*NearestMean.state, "planned")
     settings: IcarlSettings
 
     def __init__(self, setup: Setup, settings: IcarlSettings) -> None:
         super().__init__(setup, settings)
-        self.seeds, self.stream = setup.seeds, setup.stream
+        self.seeds = setup.seeds
         whole = _PER_CLASS * self.stream.classes * self.stream.tasks
         self.budget = settings.memory_size or whole
-        self.ended = 0  # tasks
         self.planned = (0, 0)  # the task in hand, and its steps
-        self.exemplars: Exemplars | None = None
         self._update, self._pull = (torch.empty_like(self.parameters) for _ in range(2))
         self._runs = torch.arange(len(self.seeds), device=self.parameters.device).unsqueeze(-1)
-        self._means: tuple[Tensor, Tensor] | None = None  # at the present weights, once asked for
 
     def begin_task(self, task: int, labels: Tensor) -> None:
         """Draw which exemplars the task's steps distil."""
@@ -111,30 +99,9 @@ class Icarl(Method):
         self.exemplars = kept._replace(outputs=self._outputs(kept.inputs))
         self.ended, self._means = task + 1, None
 
-    def predict(self, inputs: Tensor, columns: Tensor | None, task: int | None) -> Tensor:
-        """Return −distances to the class means as logits [R, B, classes]; of all tasks for None."""
-        logits = super().predict(inputs, columns, task)
-        known = task if self.settings.task_ids else None
-        if self.exemplars is None or (known is not None and known >= self.ended):
-            return logits
-        if self._means is None:
-            outputs = self._outputs(self.exemplars.inputs)
-            self._means = self.exemplars.means(outputs, self.ended, self.stream.classes)
-        asked = slice(None) if known is None else slice(known, known + 1)
-        return -distances(logits, *(part[:, asked] for part in self._means))
-
-    def _outputs(self, stored: Tensor) -> Tensor:
-        """Return the network's logits for each run's own inputs [R, N, ...]."""
-        parts = map(self.stream.normalise, torch.split(stored, _ROWS_AT_ONCE, 1))
-        predict, buffers = self.network.predict, self.buffers
-        return torch.cat([predict(self.parameters, part, None, buffers) for part in parts], 1)
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""
         super().load_state_dict(state)
-        if self.exemplars is not None:
-            self.exemplars = Exemplars(*(part.to(self._runs.device) for part in self.exemplars))
-        self._means = None
         self._plan(*self.planned)
 
     def facts(self) -> dict[str, int]:
