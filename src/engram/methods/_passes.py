@@ -17,8 +17,3 @@ def batches(
     for start in range(0, examples.labels.shape[1], size):
         part = slice(start, start + size)
         yield Batch(normalise(examples.inputs[:, part]), examples.labels[:, part])
-
-
-def single_examples(examples: Examples, normalise: Callable[[Tensor], Tensor]) -> Iterator[Batch]:
-    """Yield the task one example at a time."""
-    return batches(examples, normalise, 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engram.methods._method import Entry, FinishedTask, Setup, register
-from engram.methods._passes import single_examples
+from engram.methods._passes import batches
 from engram.methods._penalty import Penalty, PenaltySettings, scaled
 from engram.settings import setting
 
@@ -70,7 +70,7 @@ class Ewc(Penalty):
         if self.settings.formula == "tables":
             return scaled(self.fisher)
         examples = finished.examples()
-        for batch in single_examples(examples, self._normalise):
+        for batch in batches(examples, self._normalise, 1):
             self.rows.gradient(batch, self.gradient, training=False)
             self.squares.addcmul_(self.gradient, self.gradient)
         return self.fisher.add_(self.squares.div_(examples.labels.shape[1]))

@@ -72,7 +72,7 @@ register(
 )
 register(Entry("mega-ii", _mega2, Mega2Settings))
 # With equal weights nothing but the released code's threshold keeps the ablation from stepping
-# along r once the memory is learned by heart and r is rounding noise: most runs collapse without.
+# along r once the memory is learned by heart and r is rounding noise, which can ruin a run.
 register(
     Entry(
         "mega-ii-unbalanced",

@@ -18,14 +18,15 @@ def told_failures(summary: Summary) -> str | None:
     if not seeds_by_reason:
         return None
     total, failed = len(summary.rows), len(summary.failures)
-    some = f"all {total} seeds" if failed == total > 1 else f"{failed} of {_seeds(total)}"
+    some = f"all {total} seeds" if failed == total > 1 else f"{failed} of {count_seeds(total)}"
     if len(seeds_by_reason) == 1 and failed == total:
         return f"{some} diverged: {next(iter(seeds_by_reason))}"
     parts = [f"{_named(seeds)}: {reason}" for reason, seeds in seeds_by_reason.items()]
     return f"{some} diverged: {'; '.join(parts)}"
 
 
-def _seeds(count: int) -> str:
+def count_seeds(count: int) -> str:
+    """Return ``1 seed``, ``2 seeds``."""
     return "1 seed" if count == 1 else f"{count} seeds"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report._failures import told_failures
+from engram.report._failures import count_seeds, told_failures
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
 from engram.report._numbers import difference, duration, spread
@@ -63,7 +63,7 @@ def _searched(mine: Sequence[Summary], standard: Standard, where: str) -> list[s
     best = best_of_each(mine)
     return [
         f"Of the {sum(summary.method == found.method for summary in mine)} settings tried on "
-        f"{where}, {len(found.rows)} seeds each, the best was **{escape(label)}**: "
+        f"{where}, {count_seeds(len(found.rows))} each, the best was **{escape(label)}**: "
         f"{spread(found.statistic('average_accuracy'), 2)} %."
         for label, found in zip(labels, mine, strict=True)
         if found in best
