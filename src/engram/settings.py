@@ -24,14 +24,17 @@ def setting(
     above: float = -math.inf,
     most: float = math.inf,
     later: bool = False,
+    place: bool = False,
 ) -> Any:  # noqa: ANN401
     """Declare a field: its default, one line of help, and what values are possible.
 
     ``later`` marks a field that results already in stores do not have. Where it has its default,
-    it is no part of what a result is filed under, so that they are still found.
+    it is no part of what a result is filed under, so that they are still found. ``place`` marks
+    one that only says where something lies: what lies there counts, by its checksum.
     """
     bounds = {"least": least, "above": above, "most": most}
-    return dataclasses.field(default=default, metadata={"help": help, "later": later, **bounds})
+    marks = {"help": help, "later": later, "place": place}
+    return dataclasses.field(default=default, metadata=marks | bounds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +98,7 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
 def _misfit(name: str, value: object, kind: Any) -> EngramError:  # noqa: ANN401
     if get_origin(kind) is Literal:
         return unknown(f"value of {name}", str(value), get_args(kind))
-    what = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+    what = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[kind]
     return EngramError(f"{name} must be {what}, not {value!r}.")
 
 

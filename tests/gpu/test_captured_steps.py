@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from engram.engine import Recorded, _recorded
 from engram.methods import method_entry, names
-from engram.protocol import _steps, run, specify
+from engram.protocol import run, specify
 from engram.testing._compare import equal
 from engram.testing._course import Subject
 
@@ -22,6 +23,7 @@ CAPTURED = [
     "mas",
     "rwalk",
     "prog-nn",
+    "icarl",
     "mega-i-equal",
     "multi-task",
 ]
@@ -42,7 +44,7 @@ def accuracies(method, device="cuda", **overrides):
 @pytest.mark.parametrize("method", CAPTURED)
 def test_captured_steps_train_as_plain_ones_do(method, monkeypatch):
     captured = accuracies(method)
-    monkeypatch.setattr(_steps, "_WARM_UP", 10**9)
+    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
     plain = accuracies(method)
     assert (captured - plain).abs().max() < 0.02
 
@@ -50,7 +52,7 @@ def test_captured_steps_train_as_plain_ones_do(method, monkeypatch):
 @pytest.mark.parametrize("memory", ["sample", "reservoir", "fifo"])
 def test_every_memory_can_be_captured(memory, monkeypatch):
     captured = accuracies("mega-ii", memory=memory, memory_per_class=5)
-    monkeypatch.setattr(_steps, "_WARM_UP", 10**9)
+    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
     assert (captured - accuracies("mega-ii", memory=memory, memory_per_class=5)).abs().max() < 0.02
 
 
@@ -64,7 +66,7 @@ def test_a_gpu_trains_as_the_cpu_does(method):
 
 @pytest.mark.parametrize("method", CAPTURED)
 def test_no_step_waits_for_the_host(method, monkeypatch):
-    take = _steps.TaskSteps.take
+    take = Recorded.take
 
     def watched(self, step):
         torch.cuda.set_sync_debug_mode("error")
@@ -74,8 +76,8 @@ def test_no_step_waits_for_the_host(method, monkeypatch):
             torch.cuda.set_sync_debug_mode("default")
 
     # Recording a graph synchronises by itself: only plain steps are watched.
-    monkeypatch.setattr(_steps, "_WARM_UP", 10**9)
-    monkeypatch.setattr(_steps.TaskSteps, "take", watched)
+    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
+    monkeypatch.setattr(Recorded, "take", watched)
     accuracies(method)
 
 

@@ -64,10 +64,10 @@ class Plain(nn.Module):
         return module
 
     def flat(self):
-        return torch.cat([value.detach().flatten() for value in self.parameters()])
+        return torch.cat([flattened(value.detach()) for value in self.parameters()])
 
     def flat_gradient(self):
-        return torch.cat([value.grad.flatten() for value in self.parameters()])
+        return torch.cat([flattened(value.grad) for value in self.parameters()])
 
     def flat_averages(self):
         named = self.named_buffers()
@@ -127,4 +127,9 @@ class Column(Plain):
             if len(layers):
                 own.append(torch.cat([layer.weight.flatten(1) for layer in layers], 1))
                 own.append(torch.cat([layer.bias for layer in layers]))
-        return torch.cat([value.detach().flatten() for value in own])
+        return torch.cat([flattened(value.detach()) for value in own])
+
+
+def flattened(value):
+    """Return a tensor as it lies in a flat vector: kernels with their inputs last."""
+    return (value.permute(0, 2, 3, 1) if value.dim() == 4 else value).flatten()

@@ -27,7 +27,13 @@ def build(seeds=(0,), tasks=4, **settings):
     """Return iCaRL in float64 on a small network, batches of two."""
     network = MLP((FEATURES, 5, CLASSES))
     start = torch.stack([random(network.size, seed=seed) for seed in seeds])
-    stream = SimpleNamespace(tasks=tasks, classes=CLASSES, normalise=lambda inputs: inputs.clone())
+    stream = SimpleNamespace(
+        tasks=tasks,
+        classes=CLASSES,
+        classes_per_task=CLASSES,
+        normalise=lambda inputs: inputs.clone(),
+        batch=lambda inputs, labels: Batch(inputs.clone(), labels),
+    )
     chosen = IcarlSettings(learning_rate=RATE, batch_size=2, **settings)
     return method_entry("icarl").build(Setup(network, start, seeds, stream), chosen)
 

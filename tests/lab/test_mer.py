@@ -22,7 +22,10 @@ def build(settings, seeds=(0,), sizes=(2, 2)):
     network = MLP(sizes)
     start = torch.randn(network.size, dtype=torch.float64, generator=torch.manual_seed(1))
     stream = SimpleNamespace(
-        tasks=3, examples=100, classes=sizes[-1], normalise=lambda inputs: inputs.clone()
+        tasks=3,
+        examples=100,
+        classes=sizes[-1],
+        batch=lambda inputs, labels: Batch(inputs.clone(), labels),
     )
     setup = Setup(network, start.repeat(len(seeds), 1), seeds, stream)
     return method_entry("mer").build(setup, MerSettings(learning_rate=RATE, **settings))

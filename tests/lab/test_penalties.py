@@ -20,7 +20,8 @@ class Tiny(Stream):
     """Three tasks of noise, made for this file; inputs are stored as the network sees them."""
 
     most_examples = 1_000
-    classes, features = SIZES[-1], SIZES[0]
+    classes = classes_per_task = SIZES[-1]
+    features = SIZES[0]
 
     def __init__(self, runs=1, lengths=LENGTHS, dtype=torch.float64):
         super().__init__(range(runs), len(lengths), max(lengths))

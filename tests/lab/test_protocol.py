@@ -9,7 +9,7 @@ from engram import rules
 from engram.errors import EngramError
 from engram.methods import Entry, method_entry, names, register
 from engram.protocol import Spec, run, settings_help, specify
-from engram.streams import PermutedMnist, load_mnist
+from engram.streams import benchmark, load_mnist
 from engram.testing._course import Subject
 
 METHODS = [
@@ -100,7 +100,7 @@ def test_identity_holds_what_decides_the_numbers():
     one = small("mega-i").identity()
     assert one == small("mega-i").identity()
     assert one != small("mega-i", epsilon="0.5").identity()
-    assert one["data"] == PermutedMnist.checksum()
+    assert one["data"] == benchmark("permuted-mnist").checksum(None)
 
 
 def test_a_later_setting_moves_no_address_while_it_has_its_default():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from resnet_oracles import Plain
+from resnet_oracles import Plain, flattened
 from torch.nn import functional
 
 from engram.engine import Batch, Rows
@@ -60,7 +60,7 @@ def test_names_shapes_and_order_are_those_of_the_public_checkpoint(options):
     assert [(name, view.shape) for name, view in named.items()] == [
         (name, value.shape) for name, value in module.named_parameters()
     ]
-    assert torch.equal(torch.cat([view.flatten() for view in named.values()]), flat)
+    assert torch.equal(torch.cat([flattened(view) for view in named.values()]), flat)
     averages = network.named_buffers(torch.zeros(network.buffer_size))
     known = {"conv1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.downsample.0.weight"}
     assert known < set(named)

@@ -1,7 +1,9 @@
 """Stacked training: R runs as one, on resident data."""
 
 from engram.engine._bank import Bank
-from engram.engine._objective import Batch, Objective, cross_entropy
+from engram.engine._objective import Objective, cross_entropy
+from engram.engine._recorded import Recorded
 from engram.engine._rows import Rows, gram
+from engram.streams import Batch
 
-__all__ = ["Bank", "Batch", "Objective", "Rows", "cross_entropy", "gram"]
+__all__ = ["Bank", "Batch", "Objective", "Recorded", "Rows", "cross_entropy", "gram"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engram.engine import _reads
-from engram.engine._objective import Batch
 from engram.engine._planned import Planned
 from engram.memory import Ledger
+from engram.streams import Batch, Stream
 
 
 class Bank:
@@ -26,12 +26,12 @@ class Bank:
         ledgers: Sequence[Ledger],
         seeds: Sequence[int],
         capacity: int,
-        normalise: Callable[[Tensor], Tensor],
+        stream: Stream,
         device: torch.device,
     ) -> None:
         self.ledgers = list(ledgers)
         self.seeds = tuple(seeds)
-        self.normalise = normalise
+        self.stream = stream
         self.device = device
         self.planned: Planned | None = None
         self._capacity = capacity
@@ -81,10 +81,12 @@ class Bank:
         if self._table is None or planned is None:
             return None
         rows, weights, groups = planned
-        inputs = self.normalise(self._table.inputs.index_select(0, rows.reshape(-1)))
+        inputs = self._table.inputs.index_select(0, rows.reshape(-1))
         labels = self._table.labels.index_select(0, rows.reshape(-1))
-        inputs = inputs.view(*rows.shape, *inputs.shape[1:])
-        return Batch(inputs, labels.view(rows.shape), weights, groups)
+        batch = self.stream.batch(
+            inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape)
+        )
+        return batch._replace(weights=weights, groups=groups)
 
     def write(self, step: int, inputs: Tensor, labels: Tensor) -> None:
         """Store the batch of a step, inputs [R, B, ...] as stored, where the plan wants it."""

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-
-class Batch(NamedTuple):
-    """Examples as R stacked networks see them, for one row of gradients or for several.
-
-    With ``groups`` > 1 the batch is that many equal parts, each with a loss and a row of its own.
-    ``weights`` [R, B] is each example's share of its part's mean, where the parts are not equally
-    long (they are padded with examples of weight 0); None is the plain mean.
-    """
-
-    inputs: Tensor  # [R, B, ...], float
-    labels: Tensor  # [R, B], int64
-    weights: Tensor | None = None
-    groups: int = 1
+from engram.streams import Batch
 
 
 class Objective(Protocol):
@@ -32,6 +20,8 @@ class Objective(Protocol):
 def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return each part's mean cross-entropy [R, groups] and the gradient at the logits."""
     labels = batch.labels.unsqueeze(-1)
+    if batch.outputs is not None:
+        logits = logits.masked_fill(~batch.outputs, -torch.inf)
     log_probabilities = torch.log_softmax(logits, -1)
     losses = -log_probabilities.gather(-1, labels).squeeze(-1)
     gradient = log_probabilities.exp_()

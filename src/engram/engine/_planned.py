@@ -43,7 +43,7 @@ class Planned:
 
     def kind(self, step: int) -> Hashable:
         """Return what tells steps apart that do more than other data."""
-        return bool(self._keeps[step]), self._reads is not None and self._reads.anything(step)
+        return self._reads is not None and self._reads.anything(step)
 
     def reads(self, step: int) -> tuple[Tensor, Tensor | None, int] | None:
         """Return the reference batch's rows and weights, [R, B], and its number of groups."""
@@ -53,8 +53,14 @@ class Planned:
         return self._at(self._slots, step), weights, self._reads.groups
 
     def writes(self, step: int) -> Tensor | None:
-        """Return the rows that a step's examples are written to, or None if none is kept."""
-        return self._at(self._writes, step) if self._keeps[step] else None
+        """Return the rows that a step's examples are written to, or None if none is kept.
+
+        Steps that are found by ``position`` always write: what nobody keeps goes to a row that
+        nobody reads, which costs less than a second kind of step to record.
+        """
+        if self.position is None and not self._keeps[step]:
+            return None
+        return self._at(self._writes, step)
 
     def _at(self, planned: Tensor, step: int) -> Tensor:
         if planned.shape[1] == 1:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 import torch
 from torch import Tensor
 
-from engram.engine._objective import Batch, Objective, cross_entropy
+from engram.engine._objective import Objective, cross_entropy
 from engram.gradients import Mix
 from engram.models import Network
 from engram.rules import Rule
+from engram.streams import Batch
 
 _FEW_ROWS = 3
+_SIDE_BY_SIDE = 4  # passes at a time on a GPU
 
 
 class Rows:
@@ -50,14 +55,23 @@ class Rows:
         training: bool = True,
     ) -> Tensor:
         """Write the gradients of a batch's parts into rows [R, groups, d]; return their losses."""
-        if batch.groups > 1 and self.network.buffer_size:
-            # Each part has its own batch statistics, and moves the running averages in its turn.
-            pairs = zip(_parts(batch), torch.split(rows, 1, 1), strict=True)
-            return torch.cat(
-                [self.gradients(part, row, objective, training=training) for part, row in pairs], 1
-            )
+        losses = [
+            self._pass(part, row, self.buffers, objective, training=training)
+            for part, row in self._passes(batch, rows)
+        ]
+        return torch.cat(losses, 1)
+
+    def _pass(
+        self,
+        batch: Batch,
+        rows: Tensor,
+        buffers: Tensor,
+        objective: Objective = cross_entropy,
+        *,
+        training: bool = True,
+    ) -> Tensor:
         logits, tape = self.network.forward(
-            self.parameters, batch.inputs, self.buffers, weights=batch.weights, training=training
+            self.parameters, batch.inputs, buffers, weights=batch.weights, training=training
         )
         losses, at_logits = objective(logits, batch)
         self.network.backward(self.parameters, tape, at_logits, rows)
@@ -72,9 +86,43 @@ class Rows:
         if self._rows.shape[1] < count:
             self._rows = self.parameters.new_empty(len(self.parameters), count, self.network.size)
         rows = self._rows[:, :count]
-        losses = [self.gradients(reference, rows[:, 1:])] if reference else []
-        losses.insert(0, self.gradients(current, rows[:, :1]))
-        return torch.cat(losses, -1), rows
+        if reference is None:
+            return self.gradients(current, rows), rows
+        if rows.is_cuda:
+            losses = self._side_by_side(
+                [*self._passes(reference, rows[:, 1:]), (current, rows[:, :1])]
+            )
+        else:
+            losses = [self.gradients(reference, rows[:, 1:]), self.gradients(current, rows[:, :1])]
+        return torch.cat([losses.pop(), *losses], -1), rows
+
+    def _passes(self, batch: Batch, rows: Tensor) -> list[tuple[Batch, Tensor]]:
+        """Return the passes that a batch takes, each with the rows it fills."""
+        if batch.groups == 1 or not self.network.buffer_size:
+            return [(batch, rows)]
+        # Each part has its own batch statistics, and moves the running averages in its turn.
+        return list(zip(_parts(batch), torch.split(rows, 1, 1), strict=True))
+
+    def _side_by_side(self, passes: Sequence[tuple[Batch, Tensor]]) -> list[Tensor]:
+        """Make training passes that leave a GPU room for one another, and return their losses.
+
+        What they gather for the running averages is kept apart and moved there afterwards, in
+        their order.
+        """
+        here, streams = torch.cuda.current_stream(), _streams(self.parameters.device)
+        apart = self.buffers.new_zeros(len(passes), *self.buffers.shape)
+        losses = []
+        for number, (batch, rows) in enumerate(passes):
+            aside = streams[number % len(streams)]
+            aside.wait_stream(here)
+            with torch.cuda.stream(aside):
+                losses.append(self._pass(batch, rows, apart[number]))
+        for aside in streams[: len(passes)]:
+            here.wait_stream(aside)
+        if self.network.buffer_size:
+            for gathered in apart:
+                self.buffers.mul_(1 - self.network.momentum).add_(gathered)
+        return losses
 
     def step(
         self, rule: Rule, learning_rate: float, current: Batch, reference: Batch | None
@@ -95,13 +143,20 @@ class Rows:
         self.parameters.sub_(update, alpha=learning_rate)
 
 
+@cache
+def _streams(device: torch.device) -> list[torch.cuda.Stream]:
+    return [torch.cuda.Stream(device) for _ in range(_SIDE_BY_SIDE)]  # type: ignore[no-untyped-call]
+
+
 def _parts(batch: Batch) -> list[Batch]:
     """Return a batch's parts as batches of their own."""
     inputs, labels = (tensor.chunk(batch.groups, 1) for tensor in batch[:2])
-    weights = (
-        [None] * batch.groups if batch.weights is None else batch.weights.chunk(batch.groups, 1)
+    weights, outputs = (
+        [None] * batch.groups if tensor is None else tensor.chunk(batch.groups, 1)
+        for tensor in (batch.weights, batch.outputs)
     )
-    return [Batch(*part) for part in zip(inputs, labels, weights, strict=True)]
+    parts = zip(inputs, labels, weights, outputs, strict=True)
+    return [Batch(images, answers, shares, 1, told) for images, answers, shares, told in parts]
 
 
 def gram(rows: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from engram.engine import Batch
 from engram.plan import generator
 from engram.streams import Examples
 
+_OUT = -1e30  # a logit of no weight at all; -inf - -inf would be no number
+
 
 class Exemplars(NamedTuple):
     """What each run keeps, in the order of task, class and rank.
@@ -83,6 +85,8 @@ def distillation(logits: Tensor, batch: Batch, targets: Tensor) -> tuple[Tensor,
     ``batch`` is one part, with weights; ``targets`` [R, B, classes] are logits too.
     """
     assert batch.weights is not None
+    if batch.outputs is not None:
+        logits, targets = (part.masked_fill(~batch.outputs, _OUT) for part in (logits, targets))
     new, old = torch.log_softmax(logits, -1), torch.log_softmax(targets, -1)
     losses = (old.exp() * (old - new)).sum(-1)
     gradient = (new.exp() - old.exp()) * batch.weights.unsqueeze(-1)

@@ -76,6 +76,9 @@ class Method(ABC):
     def locate(self, position: Tensor | None) -> None:  # noqa: B027
         """Take the number of the step in hand from the device, or (None) from ``step`` again."""
 
+    def begin_evaluation(self) -> None:  # noqa: B027
+        """Get ready to predict at the present weights, which replayed steps may have moved."""
+
     def predict(
         self,
         inputs: Tensor,

@@ -45,6 +45,10 @@ class NearestMean(Method):
         self.exemplars: Exemplars | None = None
         self._means: tuple[Tensor, Tensor] | None = None  # at the present weights, once asked for
 
+    def begin_evaluation(self) -> None:
+        """Forget the means, which are of older weights."""
+        self._means = None
+
     def predict(self, inputs: Tensor, columns: Tensor | None, task: int | None) -> Tensor:
         """Return −distances to the class means as logits [R, B, classes]; of all tasks for None."""
         logits = super().predict(inputs, columns, task)

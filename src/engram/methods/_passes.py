@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from torch import Tensor
 
-from engram.engine import Batch
-from engram.streams import Examples
+from engram.engine import Batch, Recorded
+from engram.streams import Examples, Stream
 
 
-def batches(
-    examples: Examples, normalise: Callable[[Tensor], Tensor], size: int
-) -> Iterator[Batch]:
-    """Yield the task in the order it was seen, in batches of ``size``."""
-    for start in range(0, examples.labels.shape[1], size):
-        part = slice(start, start + size)
-        yield Batch(normalise(examples.inputs[:, part]), examples.labels[:, part])
+def sweep(examples: Examples, stream: Stream, size: int, measure: Callable[[Batch], None]) -> None:
+    """Measure the task in the order it was seen, in batches of ``size``.
+
+    ``measure`` reads nothing back to the host: on a GPU it is recorded and replayed.
+    """
+
+    def visit(step: int, stored: Tensor, labels: Tensor, position: Tensor | None) -> None:  # noqa: ARG001
+        measure(stream.batch(stored, labels))
+
+    batches = Recorded(examples, size, visit, record=True)
+    for step in range(len(batches)):
+        batches.take(step)

@@ -14,7 +14,7 @@ from engram.gradients import Mix
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
 from engram.methods._method import FinishedTask, Method, MethodSettings, Setup
 from engram.rules import GEM, Rule
-from engram.settings import setting
+from engram.settings import Scalar, setting
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,29 @@ class ReplaySettings(MethodSettings):
     )
 
 
+PRESETS: dict[str, dict[str, Scalar]] = {
+    "split-cifar": {"learning_rate": 0.03, "memory_per_class": 13},
+    "split-cub": {
+        "learning_rate": 0.03,
+        "memory_per_class": 5,
+        "reference_batch": 128,
+        "memory": "sample",
+    },
+    "split-awa": {
+        "learning_rate": 0.01,
+        "memory_per_class": 20,
+        "reference_batch": 128,
+        "memory": "sample",
+    },
+}
+"""The paper's settings of every method with an episodic memory; MNIST's are the defaults."""
+
+
+def with_presets(more: Mapping[str, Mapping[str, Scalar]]) -> dict[str, Mapping[str, Scalar]]:
+    """Return the presets with a method's own beside them."""
+    return {name: {**PRESETS.get(name, {}), **more.get(name, {})} for name in {**PRESETS, **more}}
+
+
 class Replay(Method):
     """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
 
@@ -41,7 +64,8 @@ class Replay(Method):
         self.capturable = not isinstance(rule, GEM)  # whose program is solved on the host
         stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
-        capacity = min(settings.memory_per_class * stream.classes, stream.examples) * stream.tasks
+        per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
+        capacity = per_task * stream.tasks
         policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
             "ring": lambda: ClassRing(settings.memory_per_class),
             "sample": lambda: ClassSample(settings.memory_per_class),
@@ -55,7 +79,7 @@ class Replay(Method):
             )
         ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
         device = self.parameters.device
-        self.bank = Bank(ledgers, setup.seeds, capacity, stream.normalise, device)
+        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device)
 
     def begin_task(self, task: int, labels: Tensor) -> None:
         """Plan what the task's steps will read from the memory and write to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from engram.engine import Batch
 from engram.memory import Ledger, Reservoir
 from engram.plan import generator
+from engram.streams import Stream
 
 
 class Reservoirs:
@@ -26,14 +27,14 @@ class Reservoirs:
         self,
         capacity: int,
         seeds: Sequence[int],
-        normalise: Callable[[Tensor], Tensor],
+        stream: Stream,
         device: torch.device,
     ) -> None:
         self.capacity = capacity
         self.ledgers = [Ledger(Reservoir(capacity), seed=seed) for seed in seeds]
         self.table: Batch | None = None  # [R, capacity + 1, ...]; the last takes what nobody keeps
         self._seeds = seeds
-        self._normalise = normalise
+        self._stream = stream
         self._device = device
         self._runs = torch.arange(len(seeds), device=device).unsqueeze(-1)
         self._planned: dict[str, Any] | None = None  # the last call of plan(), and what was before
@@ -78,8 +79,8 @@ class Reservoirs:
         if self.table is None or not count:
             return []
         slots = self._reads[:, place, round_, :count]
-        inputs = self._normalise(self.table.inputs[self._runs, slots])
-        return singles(Batch(inputs, self.table.labels[self._runs, slots]))
+        index = (self._runs, slots)
+        return singles(self._stream.batch(self.table.inputs[index], self.table.labels[index]))
 
     def write(self, place: int, inputs: Tensor, labels: Tensor) -> None:
         """Store example number ``place`` of the task, [R, ...] and [R], where it is kept."""
@@ -112,7 +113,12 @@ class Reservoirs:
 
 def singles(batch: Batch) -> list[Batch]:
     """Cut a batch [R, B, ...] into B batches of one example."""
+    parts = [slice(i, i + 1) for i in range(batch.labels.shape[1])]
     return [
-        Batch(batch.inputs[:, i : i + 1], batch.labels[:, i : i + 1])
-        for i in range(batch.labels.shape[1])
+        Batch(
+            batch.inputs[:, part],
+            batch.labels[:, part],
+            outputs=None if batch.outputs is None else batch.outputs[:, part],
+        )
+        for part in parts
     ]

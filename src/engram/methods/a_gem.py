@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engram.methods._method import LEARNING_RATES, Entry, Setup, register
-from engram.methods._replay import Replay, ReplaySettings
+from engram.methods._replay import PRESETS, Replay, ReplaySettings
 from engram.rules import AGEM
 
 
@@ -11,4 +11,4 @@ def _build(setup: Setup, settings: ReplaySettings) -> Replay:
     return Replay(setup, settings, AGEM())
 
 
-register(Entry("a-gem", _build, ReplaySettings, search=LEARNING_RATES))
+register(Entry("a-gem", _build, ReplaySettings, PRESETS, LEARNING_RATES))

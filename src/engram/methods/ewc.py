@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from engram.engine import Batch
 from engram.methods._method import Entry, FinishedTask, Setup, register
-from engram.methods._passes import batches
+from engram.methods._passes import sweep
 from engram.methods._penalty import Penalty, PenaltySettings, scaled
 from engram.settings import setting
 
@@ -48,7 +49,7 @@ class Ewc(Penalty):
         super().__init__(setup, settings)
         self.fisher = torch.zeros_like(self.parameters)  # F
         self.squares = torch.zeros_like(self.parameters)  # s, or the latest task's F_k
-        self._normalise = setup.stream.normalise
+        self._stream = setup.stream
 
     def kind(self, step: int) -> Hashable:
         """Tell steps that refresh the estimates from the others."""
@@ -70,9 +71,12 @@ class Ewc(Penalty):
         if self.settings.formula == "tables":
             return scaled(self.fisher)
         examples = finished.examples()
-        for batch in batches(examples, self._normalise, 1):
+
+        def measure(batch: Batch) -> None:
             self.rows.gradient(batch, self.gradient, training=False)
             self.squares.addcmul_(self.gradient, self.gradient)
+
+        sweep(examples, self._stream, 1, measure)
         return self.fisher.add_(self.squares.div_(examples.labels.shape[1]))
 
     def held(self) -> Tensor:
@@ -88,7 +92,12 @@ register(
         "ewc",
         Ewc,
         EwcSettings,
-        presets={"permuted-mnist": {"learning_rate": 0.03}},
+        presets={
+            "permuted-mnist": {"learning_rate": 0.03},
+            "split-cifar": {"learning_rate": 0.03, "strength": 10.0, "refresh_interval": 50},
+            "split-cub": {"learning_rate": 0.03, "strength": 1.0, "refresh_interval": 50},
+            "split-awa": {"learning_rate": 0.003, "strength": 100.0, "refresh_interval": 50},
+        },
         search={"strength": (1.0, 10.0, 100.0, 1e3, 1e4)},
     )
 )

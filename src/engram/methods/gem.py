@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engram.methods._method import LEARNING_RATES, Entry, Setup, register
-from engram.methods._replay import Replay, ReplaySettings
+from engram.methods._replay import PRESETS, Replay, ReplaySettings
 from engram.rules import GEM
 from engram.settings import setting
 
@@ -25,4 +25,4 @@ def _build(setup: Setup, settings: GemSettings) -> Replay:
     return Replay(setup, settings, GEM(settings.margin, settings.ridge))
 
 
-register(Entry("gem", _build, GemSettings, search=LEARNING_RATES))
+register(Entry("gem", _build, GemSettings, PRESETS, LEARNING_RATES))

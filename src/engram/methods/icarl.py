@@ -43,13 +43,15 @@ class Icarl(NearestMean):
     """
 
     state: ClassVar[tuple[str, ...]] = (*NearestMean.state, "planned")
+    capturable = True
     settings: IcarlSettings
 
     def __init__(self, setup: Setup, settings: IcarlSettings) -> None:
         super().__init__(setup, settings)
         self.seeds = setup.seeds
-        whole = _PER_CLASS * self.stream.classes * self.stream.tasks
+        whole = _PER_CLASS * self.stream.classes_per_task * self.stream.tasks
         self.budget = settings.memory_size or whole
+        self._position: Tensor | None = None
         self.planned = (0, 0)  # the task in hand, and its steps
         self._update, self._pull = (torch.empty_like(self.parameters) for _ in range(2))
         self._runs = torch.arange(len(self.seeds), device=self.parameters.device).unsqueeze(-1)
@@ -74,19 +76,30 @@ class Icarl(NearestMean):
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
         """Take a step on the batch and the exemplars of old tasks."""
-        losses, weights = [self.rows.gradient(batch, self._update)], [1.0]
+        losses = [self.rows.gradient(batch, self._update)]
         if self.exemplars is not None:
-            index = (self._runs, self._places[:, step])
-            inputs = self.stream.normalise(self.exemplars.inputs[index])
-            old = Batch(inputs, self.exemplars.labels[index], self._weights)
+            index = (self._runs, self._drawn(step))
+            old = self.stream.batch(self.exemplars.inputs[index], self.exemplars.labels[index])
+            old = old._replace(weights=self._weights)
             objective = partial(distillation, targets=self.exemplars.outputs[index])
             losses.append(self.rows.gradient(old, self._pull, objective))
-            weights.append(self.settings.distillation)
             self._update.add_(self._pull, alpha=self.settings.distillation)
         self.rows.descend(self._update, self.settings.learning_rate)
         self._means = None
         stacked = torch.stack(losses, -1)
-        return Mix(stacked, None, stacked.new_tensor(weights).expand_as(stacked))
+        weights = torch.ones_like(stacked)
+        weights[:, 1:] = self.settings.distillation
+        return Mix(stacked, None, weights)
+
+    def _drawn(self, step: int) -> Tensor:
+        """Return the places of the exemplars that a step distils, [R, G]."""
+        if self._position is None:
+            return self._places[:, step]
+        return self._places.index_select(1, self._position).squeeze(1)
+
+    def locate(self, position: Tensor | None) -> None:
+        """Take the number of the step in hand from the device."""
+        self._position = position
 
     def end_task(self, task: int, finished: FinishedTask) -> None:
         """Choose the task's exemplars, cut back the others, and note the outputs of all."""
@@ -115,7 +128,10 @@ register(
         "icarl",
         Icarl,
         IcarlSettings,
-        presets={"permuted-mnist": {"learning_rate": 0.1}},  # tuned: docs/results
+        presets={
+            "permuted-mnist": {"learning_rate": 0.1},  # tuned: docs/results
+            "split-cifar": {"learning_rate": 0.1, "memory_size": 1300},
+        },
         search={"learning_rate": (0.3, 0.1, 0.03, 0.01)},
     )
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engram.engine import Batch
 from engram.methods._method import Entry, FinishedTask, Setup, register
-from engram.methods._passes import batches
+from engram.methods._passes import sweep
 from engram.methods._penalty import Penalty, PenaltySettings
 from engram.settings import setting
 
@@ -40,7 +40,7 @@ class Mas(Penalty):
     def __init__(self, setup: Setup, settings: MasSettings) -> None:
         super().__init__(setup, settings)
         self.total = torch.zeros_like(self.parameters)  # Ω
-        self._normalise = setup.stream.normalise
+        self._stream = setup.stream
 
     def importance(self, finished: FinishedTask) -> Tensor:
         """Pass over the task and return Ω."""
@@ -48,15 +48,32 @@ class Mas(Penalty):
         examples = finished.examples()
         size = 1 if textbook else self.settings.batch_size
         measured = torch.zeros_like(self.total)
-        for batch in batches(examples, self._normalise, size):
+
+        def measure(batch: Batch) -> None:
             self.rows.gradient(batch, self.gradient, _squared_logits, training=False)
             measured.add_(self.gradient.abs_())
+
+        sweep(examples, self._stream, size, measure)
         measured.div_(examples.labels.shape[1])
         return self.total.add_(measured) if textbook else self.total.copy_(measured)
 
 
-def _squared_logits(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+def _squared_logits(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    if batch.outputs is not None:  # the logits of the example's own task alone
+        logits = logits * batch.outputs
     return logits.square().sum((-2, -1)).unsqueeze(-1), 2 * logits
 
 
-register(Entry("mas", Mas, MasSettings, search={"strength": (0.01, 0.1, 1.0, 10.0)}))
+register(
+    Entry(
+        "mas",
+        Mas,
+        MasSettings,
+        presets={
+            "split-cifar": {"learning_rate": 0.03, "strength": 0.1},
+            "split-cub": {"learning_rate": 0.03, "strength": 0.1},
+            "split-awa": {"learning_rate": 0.003, "strength": 1.0},
+        },
+        search={"strength": (0.01, 0.1, 1.0, 10.0)},
+    )
+)

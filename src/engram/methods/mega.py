@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engram.methods._method import Entry, Setup, register
-from engram.methods._replay import Replay, ReplaySettings
+from engram.methods._replay import PRESETS, Replay, ReplaySettings, with_presets
 from engram.rules import MEGA1, MEGA2
 from engram.settings import setting
 
@@ -64,13 +64,11 @@ register(
         "mega-i",
         _mega1,
         Mega1Settings,
-        presets={
-            "permuted-mnist": {"epsilon": 0.1}
-        },  # tuned: docs/results/permuted-mnist-tuning.md
+        presets=with_presets({"permuted-mnist": {"epsilon": 0.1}}),  # tuned: docs/results
         search={"epsilon": (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)},
     )
 )
-register(Entry("mega-ii", _mega2, Mega2Settings))
+register(Entry("mega-ii", _mega2, Mega2Settings, PRESETS))
 # With equal weights nothing but the released code's threshold keeps the ablation from stepping
 # along r once the memory is learned by heart and r is rounding noise, which can ruin a run.
 register(
@@ -78,6 +76,6 @@ register(
         "mega-ii-unbalanced",
         _unbalanced,
         Mega2Settings,
-        presets={"permuted-mnist": {"least_area": 1e-10}},
+        presets=with_presets({"permuted-mnist": {"least_area": 1e-10}}),
     )
 )

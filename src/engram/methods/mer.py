@@ -59,7 +59,7 @@ class Mer(Method):
         stream = setup.stream  # beyond its examples there is nothing to keep
         capacity = min(settings.memory_size, stream.examples * stream.tasks)
         device = self.parameters.device
-        self.memory = Reservoirs(capacity, setup.seeds, stream.normalise, device)
+        self.memory = Reservoirs(capacity, setup.seeds, stream, device)
         self._step = torch.empty_like(self.parameters)
         self._one_batch = settings.algorithm == "one-batch"
         self._rounds = 1 if self._one_batch else settings.batches

@@ -90,7 +90,12 @@ register(
         "prog-nn",
         ProgNn,
         MethodSettings,
-        presets={"permuted-mnist": {"learning_rate": 0.1}},
+        presets={
+            "permuted-mnist": {"learning_rate": 0.1},
+            "split-cifar": {"learning_rate": 0.03},
+            "split-cub": {"learning_rate": 0.01},
+            "split-awa": {"learning_rate": 0.03},
+        },
         search=LEARNING_RATES,
     )
 )

@@ -90,4 +90,16 @@ class Rwalk(Penalty):
         return scaled(self.total).add_(scaled(self.fisher))
 
 
-register(Entry("rwalk", Rwalk, RwalkSettings, search={"strength": (0.1, 1.0, 10.0, 100.0, 1e3)}))
+register(
+    Entry(
+        "rwalk",
+        Rwalk,
+        RwalkSettings,
+        presets={
+            "split-cifar": {"learning_rate": 0.03, "strength": 1.0, "refresh_interval": 50},
+            "split-cub": {"learning_rate": 0.03, "strength": 1.0, "refresh_interval": 50},
+            "split-awa": {"learning_rate": 0.003, "strength": 10.0, "refresh_interval": 50},
+        },
+        search={"strength": (0.1, 1.0, 10.0, 100.0, 1e3)},
+    )
+)

@@ -21,7 +21,30 @@ class Van(Method):
         return self.rows.step(Current(), self.settings.learning_rate, batch, None)
 
 
-_PRESETS = {"permuted-mnist": {"learning_rate": 0.03}}
-
-register(Entry("van", Van, MethodSettings, _PRESETS, LEARNING_RATES))
-register(Entry("multi-task", Van, MethodSettings, _PRESETS, LEARNING_RATES, joint=True))
+register(
+    Entry(
+        "van",
+        Van,
+        MethodSettings,
+        presets={
+            "permuted-mnist": {"learning_rate": 0.03},
+            "split-cifar": {"learning_rate": 0.01},
+            "split-cub": {"learning_rate": 0.03},
+            "split-awa": {"learning_rate": 0.001},
+        },
+        search=LEARNING_RATES,
+    )
+)
+register(
+    Entry(
+        "multi-task",
+        Van,
+        MethodSettings,
+        presets={
+            name: {"learning_rate": 0.03}
+            for name in ("permuted-mnist", "split-cifar", "split-cub", "split-awa")
+        },
+        search=LEARNING_RATES,
+        joint=True,
+    )
+)

@@ -12,6 +12,8 @@ from torch import Tensor
 class Layout:
     """Where tensors of these names and shapes lie in a flat vector: one behind the other.
 
+    A kernel [outputs, inputs, height, width] lies there with its inputs last, as GPUs want it.
+
     >>> layout = Layout({"weight": (2, 3), "bias": (2,)})
     >>> layout.size
     8
@@ -27,4 +29,11 @@ class Layout:
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return every tensor as a view of the vector [size]."""
         parts = zip(self.shapes.items(), torch.split(flat, self._lengths), strict=True)
-        return {name: part.view(shape) for (name, shape), part in parts}
+        return {name: _view(part, shape) for (name, shape), part in parts}
+
+
+def _view(part: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if len(shape) != 4 or shape[2:] == (1, 1):
+        return part.view(shape)
+    outputs, inputs, height, width = shape
+    return part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)

@@ -31,6 +31,7 @@ class Network(ABC):
 
     size: int  # d, the number of parameters
     buffer_size: int = 0  # b
+    momentum: float = 0.1  # share of the newest batch in a running average
 
     @abstractmethod
     def initialise(self, source: np.random.Generator) -> Tensor:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from engram.models._network import Network
+
 Shape = tuple[int, ...]
 
 _EPSILON = 1e-3
-_MOMENTUM = 0.1  # share of the newest batch in a running average
+_MOMENTUM = Network.momentum
 
 
 class Pass(NamedTuple):
@@ -34,6 +36,8 @@ class Pass(NamedTuple):
     def convolution(self, name: str, inputs: Tensor, stride: int) -> Tensor:
         """Apply a convolution, padded on both sides so that stride 1 keeps the size."""
         weight = self.weights[f"{name}.weight"]
+        if not inputs.is_cuda:
+            weight = weight.contiguous()  # which a CPU is faster with
         return functional.conv2d(inputs, weight, stride=stride, padding=weight.shape[-1] // 2)
 
     def norm(self, name: str, inputs: Tensor) -> Tensor:

@@ -31,8 +31,9 @@ class ResNet(Network):
 
     Convolutions are drawn uniformly from ±1/√(k C), k the side of the kernel and C the channels
     it reads, the head from ±1/√(8 width); the head's bias too, but for large images it is 0.
-    Running averages start at 0, the variances too. Inputs are images [R, B, 3, height, width];
-    runs go one after the other, since grouped convolutions gain nothing.
+    Running averages start at 0, the variances too. With ``autocast`` the passes are made in
+    bfloat16, where that is safe, with the weights in float32. Inputs are images
+    [R, B, 3, height, width]; runs go one after the other, since grouped convolutions gain nothing.
 
     >>> network = ResNet(100)
     >>> network.size, network.buffer_size
@@ -49,8 +50,9 @@ class ResNet(Network):
         large_images: bool = False,
         max_pool: bool = False,
         shortcut_norm: bool = True,
+        autocast: bool = False,
     ) -> None:
-        self.large_images, self.max_pool = large_images, max_pool
+        self.large_images, self.max_pool, self.autocast = large_images, max_pool, autocast
         # What the stem, the four stages and the head read, and what the head gives.
         self.widths = (_COLOURS, width, *(width << stage for stage in range(4)), classes)
         self.strides = (2 if large_images else 1, 1, 2, 2, 2)
@@ -140,6 +142,18 @@ class ResNet(Network):
         ``lateral(i)`` is added to what stage i gives before its last ReLU (0 is the stem), and
         lateral(5) to the logits.
         """
+        if not self.autocast:
+            return self._trace(one, images, lateral)
+        # Without the cache of cast weights: weights change, and a captured step keeps no cache.
+        with torch.autocast(images.device.type, torch.bfloat16, cache_enabled=False):
+            *states, logits = self._trace(one, images, lateral)
+        return [*states, logits.float()]
+
+    def _trace(
+        self, one: Pass, images: Tensor, lateral: Callable[[int], Tensor] | None
+    ) -> list[Tensor]:
+        if images.is_cuda:
+            images = images.contiguous(memory_format=torch.channels_last)
         hidden = one.norm("bn1", one.convolution("conv1", images, self.strides[0]))
         hidden = rectified(hidden, lateral and lateral(0))
         if self.max_pool:

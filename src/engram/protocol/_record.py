@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from engram.methods import Method
-from engram.streams import TestBatch
+from engram.streams import Stream
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,21 @@ class Record:
         return [[float(point[run]) for point in points] for points in self.curves if points]
 
 
-def accuracy(method: Method, batches: Iterable[TestBatch], task: int) -> Tensor:
-    """Return each run's accuracy on test examples of a task, [R], float64 on the CPU."""
+def accuracy(method: Method, stream: Stream, task: int, *, curve: bool = False) -> Tensor:
+    """Return each run's accuracy on test examples of a task, [R], float64 on the CPU.
+
+    With ``curve`` on those that a point of the learning curve is measured on.
+    """
     correct: Tensor | int = 0
-    total = 0
-    for batch in batches:
-        predicted = method.predict(batch.inputs, batch.columns, task).argmax(-1)
-        correct = correct + (predicted == batch.labels).sum(-1)
-        total += len(batch.labels)
+    total: float = 0
+    outputs = stream.task_outputs(task)
+    for batch in stream.test(task, curve=curve):
+        logits = method.predict(batch.inputs, batch.columns, task)
+        if outputs is not None:
+            logits = logits.masked_fill(~outputs.unsqueeze(1), -torch.inf)
+        right = logits.argmax(-1) == batch.labels
+        if batch.weights is None:
+            correct, total = correct + right.sum(-1), total + batch.labels.shape[-1]
+        else:
+            correct, total = correct + (right * batch.weights).sum(-1), 1
     return torch.as_tensor(correct).cpu().double() / total

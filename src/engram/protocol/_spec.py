@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 from engram.errors import EngramError, unknown
 from engram.methods import MethodSettings, method_entry
 from engram.settings import Scalar, parse
-from engram.streams import stream_class
+from engram.streams import Benchmark
+from engram.streams import benchmark as find_benchmark
 
 _NUMERICS = 1  # raised when a change of the trainer or the engine changes the numbers
-_TUNING_TASKS = 3
 
 
 @dataclass(frozen=True)
@@ -22,33 +22,28 @@ class Spec:
     benchmark: str
     method: str
     tasks: int
-    examples: int  # in each task
+    examples: int  # at most, in each task
     settings: Mapping[str, Scalar] = field(default_factory=dict)  # complete
     split: Literal["training", "tuning"] = "training"
 
     def identity(self) -> dict[str, Any]:
         """Return what a result is filed under: the spec, the data, the versions of the numerics."""
-        later = self._later()
         return asdict(self) | {
             "settings": {
                 name: value
                 for name, value in sorted(self.settings.items())
-                if name not in later or value != later[name]
+                if self._counts(name, value)
             },
-            "data": stream_class(self.benchmark).checksum(),
+            "data": find_benchmark(self.benchmark).checksum(self.stream_settings()),
             "numerics": [_NUMERICS, method_entry(self.method).numerics],
         }
 
-    def _later(self) -> dict[str, Scalar]:
-        """Return the defaults of the settings that older results do not have."""
-        kinds = (method_entry(self.method).settings, stream_class(self.benchmark).settings)
-        later: dict[str, Any] = {
-            item.name: item.default
-            for kind in kinds
-            for item in fields(kind)
-            if item.metadata["later"]
-        }
-        return later
+    def _counts(self, name: str, value: Scalar) -> bool:
+        """Whether a setting is part of what a result is filed under."""
+        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
+        (mine,) = (item for kind in kinds for item in fields(kind) if item.name == name)
+        marks = mine.metadata
+        return not (marks["place"] or (marks["later"] and value == mine.default))
 
     def method_settings(self) -> MethodSettings:
         """Return the method's share of the settings."""
@@ -57,7 +52,7 @@ class Spec:
 
     def stream_settings(self) -> Any:  # noqa: ANN401 (each stream has its own)
         """Return the stream's share of the settings."""
-        return _pick(stream_class(self.benchmark).settings, self.settings)
+        return _pick(find_benchmark(self.benchmark).settings, self.settings)
 
 
 class SettingHelp(NamedTuple):
@@ -78,11 +73,9 @@ def specify(
     split: Literal["training", "tuning"] = "training",
 ) -> Spec:
     """Return the spec with the paper's settings for this benchmark, less what is overridden."""
-    stream, entry = stream_class(benchmark), method_entry(method)
-    tasks = (_TUNING_TASKS if split == "tuning" else stream.paper_tasks) if tasks is None else tasks
+    stream, entry = find_benchmark(benchmark), method_entry(method)
+    tasks = _tasks(stream, tasks, tuning=split == "tuning")
     examples = stream.most_examples if examples is None else examples
-    if tasks < 1:
-        raise EngramError(f"tasks must be at least 1, not {tasks}.")
     if not 1 <= examples <= stream.most_examples:
         raise EngramError(
             f"examples must be from 1 to {stream.most_examples} for {benchmark}, not {examples}."
@@ -108,10 +101,22 @@ def specify(
     return Spec(benchmark, method, tasks, examples, settings, split)
 
 
+def _tasks(stream: Benchmark, asked: int | None, *, tuning: bool) -> int:
+    if asked is None:
+        return stream.tuning_tasks if tuning else stream.paper_tasks
+    if asked < 1:
+        raise EngramError(f"tasks must be at least 1, not {asked}.")
+    most = stream.tuning_tasks if tuning else stream.most_tasks
+    if stream.most_tasks is not None and most is not None and asked > most:
+        kind = "tuning tasks" if tuning else "tasks"
+        raise EngramError(f"{kind} must be at most {most} for {stream.name}, not {asked}.")
+    return asked
+
+
 def settings_help(benchmark: str, method: str) -> list[SettingHelp]:
     """Return the settings that a method takes on a benchmark, with their values and meaning."""
     spec = specify(benchmark, method)
-    kinds = (method_entry(method).settings, stream_class(benchmark).settings)
+    kinds = (method_entry(method).settings, find_benchmark(benchmark).settings)
     return [
         SettingHelp(item.name, spec.settings[item.name], item.metadata["help"])
         for kind in kinds

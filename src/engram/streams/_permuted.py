@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from engram.models import MLP
 from engram.plan import generator
 from engram.settings import Settings, setting
+from engram.streams._benchmark import Benchmark
 from engram.streams._mnist import load_mnist, mnist_checksums
 from engram.streams._stream import Examples, Stream, TestBatch
 from engram.streams._test_groups import test_groups
@@ -47,12 +47,8 @@ class PermutedMnist(Stream):
     training task's, and they are scored on the 5,000 validation images.
     """
 
-    name: ClassVar[str] = "permuted-mnist"
-    settings: ClassVar[type[Settings]] = PermutedMnistSettings
-    paper_tasks: ClassVar[int] = 17
-    most_examples: ClassVar[int] = 55_000
-    stacks: ClassVar[bool] = True
-    classes = 10
+    most_examples = 55_000
+    classes = classes_per_task = 10
     features = _PIXELS
 
     def __init__(
@@ -85,11 +81,6 @@ class PermutedMnist(Stream):
             else test_groups(images[:few], labels[:few], self.device)
         )
         self._permutations = self._draw_permutations(settings.shared_permutations)  # [R, T, 784]
-
-    @classmethod
-    def checksum(cls) -> str:
-        """Return one checksum of the data under the stream."""
-        return hashlib.sha256(repr(sorted(mnist_checksums().items())).encode()).hexdigest()
 
     def _draw_permutations(self, shared: bool) -> Tensor:
         if shared and self._split == "training":  # tuning tasks are never training tasks
@@ -158,6 +149,21 @@ class PermutedMnist(Stream):
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit pixels to [0, 1]."""
         return inputs.float().div_(255)
+
+
+def _checksum(_: PermutedMnistSettings) -> str:
+    return hashlib.sha256(repr(sorted(mnist_checksums().items())).encode()).hexdigest()
+
+
+PERMUTED_MNIST = Benchmark(
+    name="permuted-mnist",
+    settings=PermutedMnistSettings,
+    paper_tasks=17,
+    most_examples=PermutedMnist.most_examples,
+    build=PermutedMnist,
+    checksum=_checksum,
+    stacks=True,
+)
 
 
 def _shuffled(authors: np.random.RandomState) -> NDArray[np.int64]:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
 from engram.errors import EngramError
 from engram.models import Network
-from engram.settings import Settings
+from engram.plan import generator
+
+
+class Batch(NamedTuple):
+    """Examples as R stacked networks see them, for one row of gradients or for several.
+
+    With ``groups`` > 1 the batch is that many equal parts, each with a loss and a row of its own.
+    ``weights`` [R, B] is each example's share of its part's mean, where the parts are not equally
+    long (they are padded with examples of weight 0); None is the plain mean. ``outputs``
+    [R, B, classes] marks the outputs that an example is told apart among, those of its own task;
+    None is all of them.
+    """
+
+    inputs: Tensor  # [R, B, ...], float
+    labels: Tensor  # [R, B], int64: the number of an output
+    weights: Tensor | None = None
+    groups: int = 1
+    outputs: Tensor | None = None
 
 
 class Examples(NamedTuple):
@@ -21,29 +38,29 @@ class Examples(NamedTuple):
 
 
 class TestBatch(NamedTuple):
-    """Test examples that all runs share, up to which input feature is where.
+    """Test examples that all runs share, up to which input feature is where, or each run's own.
 
     Features that are zero in the whole batch may be left out: ``columns[r, i]`` is the place
     that column i of ``inputs`` has in run r's input. None: nothing left out, nothing moved.
+    ``weights`` is each example's share of the task's accuracy, where they are not all equal.
     """
 
-    inputs: Tensor  # [B, ...], float
-    labels: Tensor  # [B], int64
-    columns: Tensor | None  # [R, features]
+    inputs: Tensor  # [B, ...] or [R, B, ...], float
+    labels: Tensor  # [B] or [R, B], int64
+    columns: Tensor | None = None  # [R, features]
+    weights: Tensor | None = None  # [R, B]
 
 
 class Stream(ABC):
     """T tasks for each of R runs; a training example is served once.
 
-    ``normalise`` turns stored inputs into what the network sees.
+    ``batch`` turns stored inputs into what the network sees. A label is the number of an output;
+    where every task has outputs of its own, ``outputs`` and ``task_outputs`` tell them.
     """
 
-    name: ClassVar[str]
-    settings: ClassVar[type[Settings]]
-    paper_tasks: ClassVar[int]
-    most_examples: ClassVar[int]  # in one task
-    stacks: ClassVar[bool]  # whether runs of its network train as one on a GPU
+    most_examples: int  # in one task
     classes: int  # outputs of the network
+    classes_per_task: int  # at most
     features: int  # length of a flat input
 
     def __init__(self, seeds: Sequence[int], tasks: int, examples: int) -> None:
@@ -62,6 +79,10 @@ class Stream(ABC):
         self.examples = examples
         self._served: set[int] = set()
         self._jointly: bool | None = None  # how examples are served; None: nothing was, yet
+
+    def length(self, task: int) -> int:  # noqa: ARG002
+        """Return how many training examples a task, or a part of the union, has."""
+        return self.examples
 
     def train(self, task: int) -> Examples:
         """Return the task's training examples. Asking again for the same task is an error."""
@@ -93,7 +114,7 @@ class Stream(ABC):
     def _joint_examples(self, part: int) -> Examples: ...
 
     @abstractmethod
-    def test(self, task: int, *, curve: bool = False) -> list[TestBatch]:
+    def test(self, task: int, *, curve: bool = False) -> Iterable[TestBatch]:
         """Return the task's test examples, in batches of a size that suits the device.
 
         With ``curve`` those that a point of the learning curve is measured on, maybe fewer.
@@ -102,6 +123,22 @@ class Stream(ABC):
     @abstractmethod
     def network(self) -> Network:
         """Return the network that the paper's runs train on this stream."""
+
+    def initialise(self, network: Network, seed: int) -> Tensor:
+        """Return the parameters [d] that a run starts with."""
+        return network.initialise(generator(seed, "parameters"))
+
+    def batch(self, stored: Tensor, labels: Tensor) -> Batch:
+        """Return stored examples, [R, B, ...] and [R, B], as the network learns from them."""
+        return Batch(self.normalise(stored), labels, outputs=self.outputs(labels))
+
+    def outputs(self, labels: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the outputs that examples with these labels are told apart among (see Batch)."""
+        return None
+
+    def task_outputs(self, task: int) -> Tensor | None:  # noqa: ARG002
+        """Return which outputs a task has, [R, classes]; None: all."""
+        return None
 
     @abstractmethod
     def normalise(self, inputs: Tensor) -> Tensor:

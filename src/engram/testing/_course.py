@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engram.engine import Batch
 from engram.gradients import Mix
 from engram.methods import Entry, FinishedTask, MethodSettings, Setup
 from engram.plan import generator
@@ -95,7 +94,7 @@ class Course:
     def _observe(self, step: int, examples: Examples) -> Mix:
         part = slice(step * self.batch_size, (step + 1) * self.batch_size)
         stored, labels = examples.inputs[:, part].clone(), examples.labels[:, part].clone()
-        batch = Batch(self.stream.normalise(stored), labels)
+        batch = self.stream.batch(stored, labels)
         shown = batch.inputs.clone()
         number = self._number(step, whole=labels.shape[1] == self.batch_size)
         with self.around():

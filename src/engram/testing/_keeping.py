@@ -44,7 +44,7 @@ def budget(subject: Subject) -> None:
     stream, given = course.stream, subject.settings.as_dict()
     allowed = int(given.get("memory_size") or 0)  # 0: the method's own default
     if "memory_per_class" in given:
-        allowed = int(given["memory_per_class"] or 0) * stream.classes * stream.tasks
+        allowed = int(given["memory_per_class"] or 0) * stream.classes_per_task * stream.tasks
     # An example is its stored input, its label and, at the most, its task, its place and what
     # the network said of it.
     most = allowed * (stream.features + 3 * 8 + stream.classes * 4)

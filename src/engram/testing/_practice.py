@@ -27,9 +27,8 @@ class Practice(Stream):
     shown each example once and meets a finished task again in ``FinishedTask`` alone.
     """
 
-    name = "practice"
     most_examples = max(_LENGTHS)
-    classes = 3
+    classes = classes_per_task = 3
     features = 64
 
     def __init__(self, seeds: Sequence[int], device: str) -> None:

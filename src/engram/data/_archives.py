@@ -1,0 +1,112 @@
+"""Archives unpacked whole or not at all; one that reaches outside its folder is refused."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import stat
+import tarfile
+import uuid
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple
+
+from engram.errors import EngramError
+
+_MOST_ENTRIES = 200_000  # about five times the largest archive we know
+_PIECE = 1 << 20  # bytes
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+
+
+class _Entry(NamedTuple):
+    name: str
+    plain: bool  # a file or a folder; not a link, not a device
+    file: IO[bytes] | None  # None for a folder
+
+
+def unpack(archive: Path, into: Path, folder: str, *, limit: int) -> Path:
+    """Unpack an archive's one folder into another; return its path.
+
+    The content is written to a temporary folder that is renamed at the end, so what is there is
+    whole. The archive is refused if it names an absolute path, ``..``, a link or a device, or if
+    it unpacks to more than ``limit`` bytes. Owners, modes and times are not taken from it. Of two
+    processes that unpack at once, the second to finish leaves the first one's.
+    """
+    temporary = into / f".{folder}.{uuid.uuid4().hex}"
+    try:
+        temporary.mkdir(parents=True)
+        _write(archive, temporary, folder, limit)
+        if not (temporary / folder).is_dir():
+            raise EngramError(f"{str(archive)!r} has no folder {folder!r} in it.")
+        if not (into / folder).is_dir():
+            (temporary / folder).rename(into / folder)
+    except OSError as error:
+        if not (into / folder).is_dir():
+            raise EngramError(f"{str(archive)!r} cannot be unpacked: {_told(error)}.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return into / folder
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _write(archive: Path, into: Path, folder: str, limit: int) -> None:
+    left = limit
+    try:
+        for count, entry in enumerate(_entries(archive)):
+            path = _checked(archive, entry)
+            if count >= _MOST_ENTRIES:
+                raise EngramError(f"{str(archive)!r} has more than {_MOST_ENTRIES:,} entries.")
+            if entry.file is None or path.parts[:1] != (folder,):
+                continue  # folders come with their files
+            target = into / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as file:
+                while piece := entry.file.read(_PIECE):
+                    left -= len(piece)
+                    if left < 0:
+                        raise EngramError(f"{str(archive)!r} unpacks to over {limit:,} bytes.")
+                    file.write(piece)
+    except EngramError:
+        raise
+    except _DAMAGED as error:
+        raise EngramError(f"{str(archive)!r} is damaged, or no archive: {error}.") from error
+
+
+def _entries(archive: Path) -> Iterator[_Entry]:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            for item in opened.infolist():
+                kind = stat.S_IFMT(item.external_attr >> 16)  # 0 where no system wrote one
+                plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
+                if item.is_dir() or not plain:
+                    yield _Entry(item.filename, plain, None)
+                    continue
+                with opened.open(item) as entry:
+                    yield _Entry(item.filename, plain, entry)
+    else:
+        # Through gzip, as tarfile's own reader of streams does not check their sum.
+        with gzip.open(archive) as content, tarfile.open(fileobj=content, mode="r|") as stream:
+            for member in stream:
+                plain = member.isfile() or member.isdir()
+                file = stream.extractfile(member) if member.isfile() else None
+                yield _Entry(member.name, plain, file)
+            content.read(_PIECE)  # the padding; the sum stands behind it
+            if content.read(1):
+                raise tarfile.ReadError("it goes on after its end")
+
+
+def _checked(archive: Path, entry: _Entry) -> PurePosixPath:
+    path = PurePosixPath(entry.name)
+    foreign = {"\\", "\0", ":"} & set(entry.name)  # they have a meaning on some systems
+    if path.is_absolute() or ".." in path.parts or foreign:
+        raise EngramError(f"{str(archive)!r} is refused: it has the path {entry.name!r}.")
+    if not entry.plain:
+        raise EngramError(
+            f"{str(archive)!r} is refused: {entry.name!r} in it is a link or a device, not a file."
+        )
+    return path

@@ -1,0 +1,73 @@
+"""Work on batch after batch, recorded in CUDA graphs where there is a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+
+import torch
+from torch import Tensor
+
+from engram.streams import Examples
+
+Visit = Callable[[int, Tensor, Tensor, Tensor | None], None]
+
+_WARM_UP = 2  # batches of each kind that are visited as they are, before one is recorded
+
+
+class Recorded:
+    """Visits the batches of R runs' examples one after the other.
+
+    ``visit(step, inputs, labels, position)`` does the work on batch ``step``. With ``record``, on
+    a GPU, it is recorded once for each ``kind`` of step and replayed for the others, so that the
+    host launches one graph instead of a thousand kernels; it then finds its data by ``position``
+    [1], its number on the device. Every visit is a real one, those before the recording too.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        batch_size: int,
+        visit: Visit,
+        *,
+        record: bool,
+        kind: Callable[[int], Hashable] = lambda step: None,  # noqa: ARG005
+    ) -> None:
+        self._examples, self._size, self._visit, self._kind = examples, batch_size, visit, kind
+        self._whole = examples.labels.shape[1] // batch_size  # batches that are not cut short
+        self._position: Tensor | None = None
+        if examples.inputs.is_cuda and record:
+            self._position = torch.zeros(1, dtype=torch.int64, device=examples.inputs.device)
+            part = slice(0, self._whole * batch_size)
+            shape = (len(examples.labels), self._whole, batch_size)
+            self._inputs = examples.inputs[:, part].view(*shape, *examples.inputs.shape[2:])
+            self._labels = examples.labels[:, part].view(shape)
+        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._seen: Counter[Hashable] = Counter()
+
+    def __len__(self) -> int:
+        return -(-self._examples.labels.shape[1] // self._size)
+
+    def take(self, step: int) -> None:
+        """Visit the batch of that number; they are visited in order."""
+        if self._position is None or step >= self._whole:
+            part = slice(step * self._size, (step + 1) * self._size)
+            self._visit(step, self._examples.inputs[:, part], self._examples.labels[:, part], None)
+            return
+        kind = self._kind(step)
+        if kind in self._graphs:
+            self._graphs[kind].replay()
+        elif self._seen[kind] < _WARM_UP:
+            self._seen[kind] += 1
+            self._visit_by_position(step, self._position)
+        else:
+            self._graphs[kind] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graphs[kind]):
+                self._visit_by_position(step, self._position)
+            self._graphs[kind].replay()
+
+    def _visit_by_position(self, step: int, position: Tensor) -> None:
+        inputs = self._inputs.index_select(1, position).squeeze(1)
+        labels = self._labels.index_select(1, position).squeeze(1)
+        self._visit(step, inputs, labels, position)
+        position.add_(1)

@@ -1,0 +1,106 @@
+"""Split CUB: the birds of CUB-200-2011, ten species to a task."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from engram.data import ImageSet, checksum, load, load_weights, weights_checksum
+from engram.errors import EngramError
+from engram.models import Network, ResNet
+from engram.settings import setting
+from engram.streams._benchmark import Benchmark
+from engram.streams._large_images import LargeImages
+from engram.streams._shuffled import shuffled_parts
+from engram.streams._split import ImageSettings, Part, only
+
+_NAME = "cub-200-2011"
+_TUNING = range(30)
+_TRAINING = range(30, 200)
+
+
+@dataclass(frozen=True)
+class CubSettings(ImageSettings):
+    """What Split CUB can be told."""
+
+    weights: str = setting(
+        "resnet18-imagenet",
+        "the checkpoint that training starts from: resnet18-imagenet, a file, or none",
+        place=True,
+    )
+
+
+class SplitCub(LargeImages):
+    """The paper's third benchmark: 17 tasks of ten species, about 300 training images each.
+
+    Labels 0 to 29 are for tuning, the others for training; run r shuffles them with numpy's seed
+    1234 + r. Training starts from a pretrained network: its convolutions and the scales and
+    shifts of its norms, but neither their running averages nor its head.
+    """
+
+    classes = 200
+    classes_per_task = 10
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        tasks: int = 17,
+        examples: int = 300,
+        *,
+        settings: CubSettings | None = None,
+        tuning: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        settings = settings or CubSettings()
+        self.autocast = settings.precision == "bfloat16"
+        self._weights = settings.weights
+        self._classes = _TUNING if tuning else _TRAINING
+        mine = only(load(_NAME), self._classes)
+        super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
+
+    def _cut(self, seed: int, images: ImageSet) -> list[Part]:
+        return shuffled_parts(seed, images, self._classes, self.classes_per_task)
+
+    @cached_property
+    def _pretrained(self) -> dict[str, Tensor]:
+        return {} if self._weights == "none" else load_weights(self._weights)
+
+    def initialise(self, network: Network, seed: int) -> Tensor:
+        """Return a run's own head on the pretrained network."""
+        parameters = super().initialise(network, seed)
+        assert isinstance(network, ResNet)
+        if not self._pretrained:
+            return parameters
+        for name, view in network.named_parameters(parameters).items():
+            if name.startswith("fc."):
+                continue
+            if name not in self._pretrained or self._pretrained[name].shape != view.shape:
+                raise EngramError(
+                    f"weights must be a checkpoint of ResNet-18, but {self._weights} has no "
+                    f"{name} of shape {tuple(view.shape)}."
+                )
+            view.copy_(self._pretrained[name])
+        return parameters
+
+
+def _checksum(settings: CubSettings) -> str:
+    if settings.weights == "none":
+        return checksum(_NAME)
+    both = f"{checksum(_NAME)} {weights_checksum(settings.weights)}"
+    return hashlib.sha256(both.encode()).hexdigest()
+
+
+SPLIT_CUB = Benchmark(
+    name="split-cub",
+    settings=CubSettings,
+    paper_tasks=17,
+    most_tasks=17,
+    most_examples=300,
+    build=SplitCub,
+    checksum=_checksum,
+)

@@ -1,0 +1,183 @@
+"""Streams that deal out the classes of a set of images: every task has classes of its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engram.data import ImageSet
+from engram.errors import EngramError
+from engram.plan import generator
+from engram.settings import Settings, setting
+from engram.streams._stream import Examples, Stream, TestBatch
+
+Numbers = NDArray[np.int64]
+
+AUTHORS_SEED = 1234  # run r of the paper's draws its classes with this and r
+_TEST_ROWS = 500  # images predicted at once
+
+
+@dataclass(frozen=True)
+class ImageSettings(Settings):
+    """What every stream of images can be told."""
+
+    precision: Literal["tf32", "float32", "bfloat16"] = setting(
+        "tf32",
+        "how a GPU multiplies: tf32 (10 bits in products), float32 (all of them), or bfloat16 "
+        "passes with float32 weights",
+    )
+
+
+class Part(NamedTuple):
+    """One task of one run: its examples as rows of the images, and the output of each."""
+
+    train: Numbers
+    train_labels: Numbers
+    test: Numbers
+    test_labels: Numbers
+
+
+class SplitStream(Stream):
+    """Tasks that are classes of one set of images; each of them knows its own outputs.
+
+    Training examples are shuffled once. Loss and prediction look at the outputs of an example's
+    own task alone, except in training on the union of all tasks, as in the paper's runs. With
+    ``tuning`` the stream holds the images of the tuning classes and no others.
+    """
+
+    balanced = False  # whether a task's accuracy is the mean of its classes' accuracies
+
+    def __init__(
+        self,
+        images: ImageSet,
+        seeds: Sequence[int],
+        tasks: int,
+        examples: int,
+        *,
+        tuning: bool,
+        device: torch.device | str,
+    ) -> None:
+        self.most_examples = max(examples, 1)
+        super().__init__(seeds, tasks, examples)
+        self.device = torch.device(device)
+        self._split = "tuning" if tuning else "training"
+        self._images = images
+        self.features = int(np.prod(images.train_images.shape[1:]))
+        self._parts = [self._cut(seed, images)[:tasks] for seed in seeds]
+        self._owners = self._draw_owners()  # [R, classes], the task an output is of, or -1
+        self._tests: dict[int, list[TestBatch]] = {}
+
+    @abstractmethod
+    def _cut(self, seed: int, images: ImageSet) -> list[Part]:
+        """Return the tasks of one run."""
+
+    def _draw_owners(self) -> Tensor:
+        owners = np.full((len(self.seeds), self.classes), -1)
+        for mine, parts in zip(owners, self._parts, strict=True):
+            for task, part in enumerate(parts):
+                mine[np.unique(part.test_labels)] = task
+                mine[np.unique(part.train_labels)] = task
+        return torch.from_numpy(owners).to(self.device)
+
+    def length(self, task: int) -> int:
+        """Return how many training examples a task, or a part of the union, has."""
+        if self._jointly:
+            return len(np.array_split(self._unions[0][0], self.tasks)[task])
+        return len(self._chosen(0, task)[0])
+
+    def _chosen(self, run: int, task: int) -> tuple[Numbers, Numbers]:
+        """Return which images a run sees in a task, in their order, and their labels."""
+        part = self._parts[run][task]
+        source = generator(self.seeds[run], f"{self._split} order", task)
+        order = source.permutation(len(part.train))[: self.examples]
+        return part.train[order], part.train_labels[order]
+
+    @cached_property
+    def _unions(self) -> list[tuple[Numbers, Numbers]]:
+        """Each run's examples of all tasks, shuffled."""
+        unions = []
+        for run, seed in enumerate(self.seeds):
+            chosen = [self._chosen(run, task) for task in range(self.tasks)]
+            rows, labels = (np.concatenate(part) for part in zip(*chosen, strict=True))
+            order = generator(seed, f"{self._split} union").permutation(len(rows))
+            unions.append((rows[order], labels[order]))
+        return unions
+
+    def _training_examples(self, task: int) -> Examples:
+        return self._read([self._chosen(run, task) for run in range(len(self.seeds))])
+
+    def _joint_examples(self, part: int) -> Examples:
+        cut = [[np.array_split(half, self.tasks)[part] for half in run] for run in self._unions]
+        return self._read([(rows, labels) for rows, labels in cut])
+
+    def _read(self, runs: Sequence[tuple[Numbers, Numbers]]) -> Examples:
+        if len({len(rows) for rows, _ in runs}) > 1:
+            raise _one_by_one(len(runs))
+        images = [self._images.train_images[rows] for rows, _ in runs]
+        return Examples(self._put(images), self._put([labels for _, labels in runs]))
+
+    def _put(self, runs: Sequence[NDArray[np.generic]]) -> Tensor:
+        return torch.from_numpy(np.stack(runs)).to(self.device)
+
+    def test(self, task: int, *, curve: bool = False) -> Iterator[TestBatch]:  # noqa: ARG002
+        """Yield each run's test images of a task; a GPU keeps them."""
+        if self.device.type != "cpu" and task not in self._tests:
+            self._tests[task] = list(self._read_tests(task))
+        for batch in self._tests.get(task) or self._read_tests(task):
+            yield batch._replace(inputs=self.normalise(batch.inputs))
+
+    def _read_tests(self, task: int) -> Iterator[TestBatch]:
+        parts = [run[task] for run in self._parts]
+        if len({len(part.test) for part in parts}) > 1:
+            raise _one_by_one(len(parts))
+        labels = np.stack([part.test_labels for part in parts])
+        weights = torch.from_numpy(np.stack([_class_shares(mine) for mine in labels]))
+        for start in range(0, labels.shape[1], _TEST_ROWS):
+            at = slice(start, start + _TEST_ROWS)
+            yield TestBatch(
+                self._put([self._images.test_images[part.test[at]] for part in parts]),
+                torch.from_numpy(labels[:, at]).to(self.device),
+                weights=weights[:, at].to(self.device) if self.balanced else None,
+            )
+
+    def outputs(self, labels: Tensor) -> Tensor | None:
+        """Return the outputs of each example's own task; of all tasks in training on the union."""
+        if self._jointly:
+            return None
+        return self._owners.gather(1, labels).unsqueeze(-1) == self._owners.unsqueeze(1)
+
+    def task_outputs(self, task: int) -> Tensor:
+        """Return which outputs a task has."""
+        return self._owners == task
+
+
+def only(images: ImageSet, classes: Sequence[int]) -> ImageSet:
+    """Return the images of these classes and no others."""
+    cut = []
+    for pictures, labels in (images[:2], images[2:4]):
+        rows = np.flatnonzero(np.isin(labels, classes))
+        run = len(rows) and rows[-1] - rows[0] + 1 == len(rows)  # then nothing need be copied
+        part = slice(rows[0], rows[-1] + 1) if run else rows
+        cut += [pictures[part], labels[part]]
+    return images._replace(
+        train_images=cut[0], train_labels=cut[1], test_images=cut[2], test_labels=cut[3]
+    )
+
+
+def _one_by_one(runs: int) -> EngramError:
+    return EngramError(f"seeds must come one by one, not {runs}: their tasks are not equally long.")
+
+
+def _class_shares(labels: Numbers) -> NDArray[np.float32]:
+    """Return each example's share of the mean of the classes' accuracies."""
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    shares: NDArray[np.float32] = (1 / (len(counts) * counts[places])).astype(np.float32)
+    return shares

@@ -1,0 +1,175 @@
+"""An archive is unpacked whole or not at all, and never reaches outside its folder."""
+
+import io
+import stat
+import tarfile
+import threading
+import zipfile
+
+import pytest
+from official_layouts import cifar_arrays, pack, write_cifar_binary
+
+from engram import data
+from engram.data import _archives
+from engram.data._archives import unpack
+from engram.errors import EngramError
+
+FILES = {"birds/a.txt": b"first", "birds/deep/er/b.txt": b"second", "beside.txt": b"not asked for"}
+
+
+def tar_of(path, members):
+    with tarfile.open(path, "w:gz") as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def tar(path, files=FILES):
+    return tar_of(path, [(tarfile.TarInfo(name), content) for name, content in files.items()])
+
+
+def zipped(path, files=FILES):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+WRITERS = pytest.mark.parametrize("write", [tar, zipped])
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@WRITERS
+def test_one_folder_is_unpacked_and_nothing_else(tmp_path, write):
+    into = tmp_path / "into"
+    place = unpack(write(tmp_path / "archive"), into, "birds", limit=11)
+    assert place == into / "birds"
+    assert (place / "a.txt").read_bytes() == b"first"
+    assert (place / "deep/er/b.txt").read_bytes() == b"second"
+    folders = {"birds", "birds/deep", "birds/deep/er"}
+    assert tree(into) == folders | {"birds/a.txt", "birds/deep/er/b.txt"}
+
+
+def test_names_with_a_leading_dot_and_folders_are_fine(tmp_path):
+    folder = tarfile.TarInfo("./birds")
+    folder.type = tarfile.DIRTYPE
+    archive = tar_of(tmp_path / "a", [(folder, b""), (tarfile.TarInfo("./birds/a.txt"), b"first")])
+    assert (unpack(archive, tmp_path / "into", "birds", limit=9) / "a.txt").exists()
+
+
+@WRITERS
+@pytest.mark.parametrize(
+    "name", ["/birds/a", "../a", "birds/../../a", "birds\\..\\a", "C:birds", "beside/../../a"]
+)
+def test_a_path_that_escapes_is_refused(tmp_path, write, name):
+    archive = write(tmp_path / "archive", {"birds/good.txt": b"", name: b"hostile"})
+    before = tree(tmp_path)
+    with pytest.raises(EngramError, match="is refused: it has the path"):
+        unpack(archive, tmp_path / "into", "birds", limit=1000)
+    assert tree(tmp_path) - before == {"into"}
+    assert tree(tmp_path / "into") == set()
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
+)
+@pytest.mark.parametrize("name", ["birds/link", "beside"])
+def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind, name):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "/etc/passwd"
+    archive = tar_of(tmp_path / "a", [(tarfile.TarInfo("birds/a.txt"), b"first"), (member, b"")])
+    with pytest.raises(EngramError, match="is a link or a device, not a file"):
+        unpack(archive, tmp_path / "into", "birds", limit=1000)
+    assert tree(tmp_path / "into") == set()
+
+
+def test_links_in_a_zip_are_refused(tmp_path):
+    link = zipfile.ZipInfo("birds/link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    archive = zipped(tmp_path / "a", {"birds/a.txt": b"first", link: b"/etc/passwd"})
+    with pytest.raises(EngramError, match="is a link or a device, not a file"):
+        unpack(archive, tmp_path / "into", "birds", limit=1000)
+    assert tree(tmp_path / "into") == set()
+
+
+@WRITERS
+def test_an_archive_that_grows_too_large_is_refused(tmp_path, write):
+    archive = write(tmp_path / "archive", {"birds/a": bytes(600_000), "birds/b": bytes(600_000)})
+    assert archive.stat().st_size < 10_000
+    with pytest.raises(EngramError, match="unpacks to over 1,000,000 bytes"):
+        unpack(archive, tmp_path / "into", "birds", limit=1_000_000)
+    assert tree(tmp_path / "into") == set()
+
+
+@WRITERS
+def test_too_many_entries_are_refused(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(_archives, "_MOST_ENTRIES", 2)
+    with pytest.raises(EngramError, match="has more than 2 entries"):
+        unpack(write(tmp_path / "archive"), tmp_path / "into", "birds", limit=1000)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_that_comes_twice_is_refused(tmp_path):
+    archive = tar_of(tmp_path / "a", [(tarfile.TarInfo("birds/a"), b"one")] * 2)
+    with pytest.raises(EngramError, match="cannot be unpacked: File exists"):
+        unpack(archive, tmp_path / "into", "birds", limit=1000)
+    assert tree(tmp_path / "into") == set()
+
+
+@WRITERS
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "text"])
+def test_a_damaged_archive_is_named_and_leaves_nothing(tmp_path, write, damage):
+    archive = write(tmp_path / "archive", {"birds/a": bytes(range(256)) * 400})
+    content = archive.read_bytes()
+    half = len(content) // 2
+    changed = content[:half] + bytes([content[half] ^ 255]) + content[half + 1 :]
+    damaged = {"cut": content[:half], "changed": changed, "empty": b"", "text": b"no archive"}
+    archive.write_bytes(damaged[damage])
+    with pytest.raises(EngramError, match=r"archive' (is damaged|cannot be unpacked)") as caught:
+        unpack(archive, tmp_path / "into", "birds", limit=1_000_000)
+    assert "\n" not in str(caught.value)
+    assert tree(tmp_path / "into") == set()
+
+
+@WRITERS
+def test_an_archive_of_something_else_is_refused(tmp_path, write):
+    with pytest.raises(EngramError, match="has no folder 'fish' in it"):
+        unpack(write(tmp_path / "archive"), tmp_path / "into", "fish", limit=1000)
+    assert tree(tmp_path / "into") == set()
+
+
+def test_two_that_unpack_at_once_both_end_well(tmp_path, monkeypatch):
+    archive, both = tar(tmp_path / "archive"), threading.Barrier(2, timeout=30)
+    write = _archives._write
+
+    def wait(*arguments):
+        write(*arguments)
+        both.wait()  # each has its files before either is renamed
+
+    monkeypatch.setattr(_archives, "_write", wait)
+    found = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(unpack(archive, tmp_path / "into", "birds", limit=1000))
+        )
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [tmp_path / "into/birds"] * 2
+    assert {path.name for path in (tmp_path / "into").iterdir()} == {"birds"}
+
+
+def test_a_hostile_archive_in_the_data_folder_is_refused(folder, cache):
+    place = write_cifar_binary(folder, cifar_arrays(3, 1), cifar_arrays(3, 2))
+    archive = pack(place, "tar")
+    tar(archive, {"cifar-100-binary/train.bin": b"", "cifar-100-binary/../../../evil": b""})
+    with pytest.raises(EngramError, match="is refused: it has the path"):
+        data.load("cifar-100", folder)
+    assert not [path for path in cache.rglob("*") if path.is_file()]

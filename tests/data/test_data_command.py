@@ -1,0 +1,56 @@
+"""``engram data`` tells what is here and where the rest would come from."""
+
+import json
+
+import pytest
+from official_layouts import cifar_arrays, write_cifar_binary
+
+from engram.cli import _data
+from engram.errors import EngramError
+
+
+@pytest.fixture
+def folder(folder):
+    """Return a data folder with CIFAR-100 in it."""
+    write_cifar_binary(folder, cifar_arrays(2, 1), cifar_arrays(2, 2))
+    return folder
+
+
+def test_the_table_has_a_line_for_each(folder, capsys):
+    _data.listing(folder=folder)
+    text = capsys.readouterr().out
+    for word in (
+        "cifar-100",
+        "169 MB",
+        "cub-200-2011",
+        "1.2 GB",
+        "awa2",
+        "13.0 GB",
+        "resnet18-imagenet",
+    ):
+        assert word in text
+    assert text.count("not here") == 3
+    unfolded = "".join(text.split())
+    assert "non-commercialresearch" in unfolded
+    assert "www.cs.toronto.edu/~kriz/" in unfolded
+
+
+def test_as_json(folder, capsys):
+    _data.listing(folder=folder, as_json=True)
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["sources"]}
+    assert listed["cifar-100"]["present"] == str(folder / "cifar-100-binary")
+    assert listed["awa2"]["present"] is None
+    assert listed["cub-200-2011"]["bytes"] == 1_150_585_339
+    assert listed["resnet18-imagenet"]["checksum"].startswith("sha256:f37072fd")
+
+
+def test_what_is_here_is_not_fetched(folder, capsys):
+    _data.fetch("cifar-100", folder=folder)
+    assert capsys.readouterr().out == f"{folder / 'cifar-100-binary'}\n"
+
+
+def test_an_unknown_name_lists_the_valid_ones(folder):
+    with pytest.raises(
+        EngramError, match="valid are awa2, cifar-100, cub-200-2011, resnet18-imagenet"
+    ):
+        _data.fetch("cub", folder=folder)
