@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow bench docs lint clean
+.PHONY: run test test-slow bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -33,13 +33,24 @@ test: lint
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
+# What steps cost, on a GPU where there is one.
 bench: $(STAMP)
-	$(BIN)/python benchmarks/steps.py
-	$(BIN)/python benchmarks/methods.py
+	$(BIN)/engram bench
+
+# The same work in others' libraries, which live in an environment of their own.
+PEERS := .venv-peers
+$(PEERS)/.installed: benchmarks/peers/requirements.txt constraints.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -r benchmarks/peers/requirements.txt
+	@touch $@
+
+peers: $(STAMP) $(PEERS)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers/compare.py --peer-python $(PEERS)/bin/python
 
 # Everything generated in docs/: the pages of results, and the blocks of the other pages.
 docs: $(STAMP)
 	$(BIN)/python -m engram.report results/*.jsonl --pages docs
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .hypothesis

@@ -17,7 +17,15 @@ PAGES = sorted(DOCS.rglob("*.md"))
 RESULTS = sorted((ROOT / "results").glob("*.jsonl"))
 WRITTEN = [page for page in PAGES if not page.read_text("utf-8").startswith(GENERATED)]
 COMMAND = re.compile(r"(?m)(?:^    |`)(engram (?:run|tune) [^`\n]+)")
-OPTIONS = {"--seeds", "--tasks", "--examples", "--device"}
+OPTIONS = {
+    "--seeds",
+    "--tasks",
+    "--examples",
+    "--device",
+    "--record",
+    "--record-every",
+    "--tensorboard",
+}
 
 
 def name(path):
@@ -26,7 +34,8 @@ def name(path):
 
 def test_what_is_generated_is_fresh(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
-    (tmp_path / "src").symlink_to(ROOT / "src")
+    for folder in ("src", "results"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     changed = write_book(tmp_path / "docs", RESULTS, engram.protocol)
     stale = [str(path.relative_to(tmp_path)) for path in changed]
     assert not stale, f"{', '.join(stale)}: stale, run `make docs`"

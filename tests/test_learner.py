@@ -120,6 +120,18 @@ def test_the_memory_is_looked_at_first_and_written_last(rule):
     assert len(learner.memory) == 18
 
 
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_freezing_a_parameter_stops_it_at_once(rule):
+    """No stale gradient is left for the optimiser to follow."""
+    learner = build(rule, Fifo(20))
+    learner.optimizer = torch.optim.SGD(learner.model.parameters(), lr=0.1)
+    train(learner, tasks=1)
+    learner.model[0].requires_grad_(False)
+    before = learner.model[0].weight.clone()
+    train(learner, tasks=1, first=1)
+    assert torch.equal(learner.model[0].weight, before)
+
+
 def test_a_rule_that_needs_no_reference_does_not_sample():
     learner = build(Current(), Reservoir(20))
     learner.memory.sample = None

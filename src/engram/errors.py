@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_MOST = 399  # characters of a sentence
+_ENDS = 120  # of which so many are kept of its end, where it has to be cut
+_VALUE = 60  # characters of a value that is quoted in one
 
 
 class EngramError(ValueError):
-    """A mistake in what the user gave, told in one sentence.
+    r"""A mistake in what the user gave, told in one sentence.
 
     The command line prints the sentence alone; everywhere else it is an ordinary ``ValueError``.
+    Whatever the sentence quotes, it is one printable line of fewer than 400 characters: what is
+    longer loses its middle.
+
+    >>> print(EngramError("name must be plain, not 'a\n\x1b[2Jb'."))
+    name must be plain, not 'a \x1b[2Jb'.
     """
 
+    def __init__(self, sentence: object) -> None:
+        super().__init__(_cut(_on_one_line(str(sentence)), _MOST, _ENDS))
 
-def unknown(kind: str, name: str, valid: Iterable[str]) -> EngramError:
+
+def shown(value: object) -> str:
+    """Return a value as a sentence can quote it: its ``repr``, short and on one line.
+
+    >>> shown("one"), shown("x" * 1000)[-3:]
+    ("'one'", "xx'")
+    """
+    try:
+        text = repr(value)
+    except Exception:  # whatever it is, the mistake is another one
+        text = f"a {type(value).__name__}"
+    return _cut(_on_one_line(text), _VALUE, _VALUE // 3)
+
+
+def unknown(kind: str, name: object, valid: Iterable[str]) -> EngramError:
     """Return the error for a name that nobody knows, with the nearest match and all valid ones."""
     names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    text = name[:_MOST] if isinstance(name, str) else ""
+    near = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return EngramError(f"There is no {kind} {name!r}{hint}; valid are {', '.join(names)}.")
+    return EngramError(f"There is no {kind} {shown(name)}{hint}; valid are {', '.join(names)}.")
+
+
+def _on_one_line(text: str) -> str:
+    joined = re.sub(r"\s*[\r\n]\s*", " ", text)
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in joined)
+
+
+def _cut(text: str, most: int, ends: int) -> str:
+    return text if len(text) <= most else f"{text[: most - ends - 1]}…{text[-ends:]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from engram.errors import EngramError
-from engram.gradients import GradientMixer, Mix, backward
+from engram.errors import EngramError, shown
+from engram.gradients import Mix, backward, backward_each, check_rule
 from engram.memory import Memory, Sample
 from engram.rules import Rule
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
 Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
-Passes: TypeAlias = dict[Hashable, tuple[Batch, Tensor | None]]
+Passes: TypeAlias = list[tuple[Batch, Tensor | None]]
 
 
 def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tensor:  # noqa: ARG001
@@ -29,7 +29,13 @@ def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tenso
             "a loss of your own."
         )
     *inputs, classes = batch
-    return functional.cross_entropy(model(*inputs), classes)
+    outputs = model(*inputs)
+    try:
+        return functional.cross_entropy(outputs, classes)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise EngramError(
+            f"The model's outputs have no cross-entropy with the classes {shown(classes)}: {error}."
+        ) from error
 
 
 class Learner:
@@ -78,8 +84,18 @@ class Learner:
     ) -> None:
         if type(reference_batch) is not int or reference_batch < 1:
             raise EngramError(
-                f"reference_batch is {reference_batch!r}; it must be a whole number of at least 1."
+                f"reference_batch is {shown(reference_batch)}; it must be a whole number of at "
+                "least 1."
             )
+        check_rule(rule)
+        if not hasattr(optimizer, "param_groups"):
+            raise EngramError(
+                f"optimizer must be one of torch's, not a {type(optimizer).__name__}."
+            )
+        if loss is cross_entropy and not callable(model):
+            raise EngramError(f"model must be one that can be called, not {shown(model)}.")
+        if not callable(loss):
+            raise EngramError(f"loss must be a function, not {shown(loss)}.")
         if not isinstance(memory, Memory):
             raise EngramError(
                 f"memory is a {type(memory).__name__}; give one such as Memory(Reservoir(1000))."
@@ -112,18 +128,18 @@ class Learner:
             tags: anything else to find them by; see ``Memory.add`` for this and for ``ids``.
         """
         current = _as_batch(batch)
+        if not isinstance(task, int | None):
+            raise EngramError(f"task must be one integer, not {shown(task)}.")
         prepared = self.memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
-        first = next(_tensors(current))
-        if not len(first):
+        if not prepared.size:
             raise EngramError("A batch must hold at least one example; this one holds none.")
-        tasks = None if task is None else torch.full((len(first),), task, device=first.device)
-        passes: Passes = {
-            name: _moved(sample, first.device) for name, sample in self._references().items()
-        }
+        device = prepared.tensors[0].device
+        passes = [_moved(sample, device) for sample in self._references()]
+        tasks = None
+        if task is not None and self._loss is not cross_entropy:  # which never looks at them
+            tasks = torch.full((prepared.size,), task, device=device)
         # The current batch comes last, as in the paper's experiments: it matters to running means.
-        passes["current"] = (current, tasks)
-        for parameter in self._parameters():
-            parameter.grad = None  # makes room before the passes need it
+        passes.append((current, tasks))
         mix = self._pass_each(passes) if self.rule.needs_gram else self._pass_once(passes)
         self.optimizer.step()
         self.memory.file(prepared)
@@ -140,34 +156,37 @@ class Learner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`, bit for bit."""
         parts = self._parts()
-        if state.keys() != parts.keys():
-            raise EngramError(f"A learner's state holds {[*parts]}, and this one {[*state]}.")
+        if not isinstance(state, Mapping) or state.keys() != parts.keys():
+            held = [*state] if isinstance(state, Mapping) else shown(state)
+            raise EngramError(f"A learner's state holds {[*parts]}, and this one {held}.")
         for name, part in parts.items():
-            part.load_state_dict(state[name])
+            try:
+                part.load_state_dict(state[name])
+            except EngramError:
+                raise
+            except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+                raise EngramError(f"The state is not of this {name}: {error}.") from error
 
     def _parts(self) -> dict[str, Any]:
         return {"model": self.model, "optimizer": self.optimizer, "memory": self.memory}
 
-    def _references(self) -> Mapping[Any, Sample]:
+    def _references(self) -> Iterable[Sample]:
         """Return a sample of the memory for each reference row that the rule wants."""
         if self.rule.reference == "none":
-            return {}
+            return ()
         if self.rule.reference == "per task":
-            return self.memory.sample(self._reference_batch, by_task=True) or {}
+            return (self.memory.sample(self._reference_batch, by_task=True) or {}).values()
         sample = self.memory.sample(self._reference_batch)
-        return {} if sample is None else {"memory": sample}
+        return () if sample is None else (sample,)
 
     def _pass_each(self, passes: Passes) -> Mix:
         """Differentiate each loss by itself, one graph at a time."""
-        mixer = GradientMixer(self.optimizer, self.rule)
-        for name, (batch, tasks) in passes.items():
-            loss, value = self._evaluate(batch, tasks)
-            mixer.backward(loss, row=name, value=value)
-        return mixer.mix()
+        losses = (self._evaluate(batch, tasks) for batch, tasks in passes)
+        return backward_each(losses, self._parameters(), self.rule)
 
     def _pass_once(self, passes: Passes) -> Mix:
         """Differentiate the re-weighted loss."""
-        *references, current = [self._evaluate(batch, tasks) for batch, tasks in passes.values()]
+        *references, current = [self._evaluate(batch, tasks) for batch, tasks in passes]
         losses, values = zip(current, *references, strict=True)
         return backward(losses, self._parameters(), self.rule, values=values)
 

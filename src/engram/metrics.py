@@ -13,13 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from engram.errors import EngramError, unknown
+from engram.errors import EngramError, shown, unknown
 
 __all__ = ["average_accuracy", "average_accuracy_over_tasks", "forgetting", "learning_curve_area"]
 
 Array = NDArray[np.float64]
 
 _AREAS = ("trapezoid", "mean")
+_ROUNDING = 1e-6  # by which a mean of hits and misses may be off
 
 
 def average_accuracy(matrix: ArrayLike) -> Array:
@@ -73,12 +74,14 @@ def learning_curve_area(
     >>> float(learning_curve_area(line, batches=2)), float(learning_curve_area(line, "mean", 2))
     (0.25, 0.25)
     """
-    if rule not in _AREAS:
+    if not isinstance(rule, str) or rule not in _AREAS:
         raise unknown("area rule", str(rule), _AREAS)
+    if not isinstance(batches, int | np.integer):
+        raise EngramError(f"batches must be a whole number, not {shown(batches)}.")
     if batches < 1:
         raise EngramError(f"batches must be at least 1, not {batches}.")
-    accuracy = np.asarray(curve, dtype=np.float64)
-    if accuracy.ndim < 2:
+    accuracy = _fractions("curve", curve)
+    if accuracy.ndim < 2 or accuracy.shape[-2] == 0:
         raise EngramError(f"curve must have the shape [..., tasks, batches], not {accuracy.shape}.")
     if accuracy.shape[-1] <= batches:
         return np.full(accuracy.shape[:-2], np.nan)
@@ -89,7 +92,21 @@ def learning_curve_area(
 
 
 def _square(matrix: ArrayLike) -> Array:
-    accuracy = np.asarray(matrix, dtype=np.float64)
+    accuracy = _fractions("matrix", matrix)
     if accuracy.ndim < 2 or accuracy.shape[-1] != accuracy.shape[-2] or accuracy.size == 0:
         raise EngramError(f"matrix must have the shape [..., tasks, tasks], not {accuracy.shape}.")
+    return accuracy
+
+
+def _fractions(field: str, values: ArrayLike) -> Array:
+    """Return accuracies as an array, or refuse what are none; None counts as NaN."""
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind not in "biufO":  # nor texts that look like numbers
+            raise TypeError
+        accuracy = given.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # a tensor raises its own
+        raise EngramError(f"{field} must be an array of numbers, not {shown(values)}.") from None
+    if (np.abs(accuracy - 0.5) > 0.5 + _ROUNDING).any():
+        raise EngramError(f"{field} must hold fractions from 0 to 1, or NaN, and one is neither.")
     return accuracy

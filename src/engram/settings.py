@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import reprlib
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from engram.errors import EngramError, unknown
+from engram.errors import EngramError, shown, unknown
 
 Scalar = int | float | str | bool
 
@@ -55,12 +54,18 @@ class Settings:
             inside = bounds["least"] <= value <= bounds["most"] and value > bounds["above"]
             whole = isinstance(value, int)
             if not (inside and abs(value) < (_MOST if whole else math.inf)):
-                wanted, given = _describe(bounds, whole), reprlib.repr(value)
+                wanted, given = _describe(bounds, whole), shown(value)
                 raise EngramError(f"{field.name} must be {wanted}, not {given}.")
 
     def as_dict(self) -> dict[str, Scalar]:
         """Return all settings by name."""
         return dataclasses.asdict(self)
+
+
+def check_whole(name: str, value: object) -> None:
+    """Refuse what is not a whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise EngramError(f"{name} must be a whole number, not {shown(value)}.")
 
 
 def parse(kind: type[Settings], texts: Mapping[str, str]) -> dict[str, Scalar]:
@@ -70,6 +75,8 @@ def parse(kind: type[Settings], texts: Mapping[str, str]) -> dict[str, Scalar]:
     for name, text in texts.items():
         if name not in hints:
             raise unknown("setting", name, hints)
+        if not isinstance(text, str):
+            raise EngramError(f"{name} must be given as a text, not {shown(text)}.")
         values[name] = _value(name, text, hints[name])
     return values
 
@@ -89,7 +96,7 @@ def _value(name: str, text: str, kind: Any) -> Scalar:  # noqa: ANN401
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
     if get_origin(kind) is Literal:
-        return value in get_args(kind)
+        return isinstance(value, str) and value in get_args(kind)
     if isinstance(value, bool):  # which Python takes for a whole number
         return kind is bool
     return isinstance(value, int | float if kind is float else kind)
@@ -99,7 +106,7 @@ def _misfit(name: str, value: object, kind: Any) -> EngramError:  # noqa: ANN401
     if get_origin(kind) is Literal:
         return unknown(f"value of {name}", str(value), get_args(kind))
     what = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[kind]
-    return EngramError(f"{name} must be {what}, not {value!r}.")
+    return EngramError(f"{name} must be {what}, not {shown(value)}.")
 
 
 def _describe(bounds: Mapping[str, Any], whole: bool) -> str:

@@ -15,7 +15,7 @@ def store(tmp_path):
         yield opened
 
 
-def execute_here(units, store, run, *, device, command, listener):
+def execute_here(units, store, run, *, device, command, listener, checkpoints=None):  # noqa: ARG001
     """Train without other processes, which start slowly."""
     failures = 0
     for unit in units:

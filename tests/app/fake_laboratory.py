@@ -4,14 +4,24 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from engram.errors import EngramError, unknown
 
 METHODS = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")
-USUAL = {"learning_rate": 0.1, "sleep": 0.0, "fault": "", "faulty_seed": 0, "trace": ""}
+SEARCHED = {"mega-i": {"epsilon": (0.1, 0.01, 0.001)}, "van": {"learning_rate": (0.2, 0.1)}}
+USUAL = {
+    "learning_rate": 0.1,
+    "sleep": 0.0,
+    "fault": "",
+    "faulty_seed": 0,
+    "trace": "",
+    "lead": 0.1,
+}
 
 
 @dataclass(frozen=True)
@@ -21,9 +31,17 @@ class Spec:
     tasks: int
     examples: int
     settings: dict
+    split: str = "training"
+    passes: int = 1
+
+    def description(self):
+        given = asdict(self)
+        usual = {"split": "training", "passes": 1}
+        told = {key: given[key] for key in given if usual.get(key) != given[key]}
+        return {**told, "numerics": [1, 1]}
 
     def identity(self):
-        return {**asdict(self), "data": "abc", "numerics": [1, 1]}
+        return {**self.description(), "data": "abc"}
 
 
 class Progress(NamedTuple):
@@ -48,6 +66,7 @@ class Outcome:
     device: str = "cpu"
     facts: dict = field(default_factory=dict)
     failure: str | None = None
+    steps: dict | None = None
 
 
 def usual(method):
@@ -68,6 +87,20 @@ def specify(benchmark, method, *, tasks=None, examples=None, overrides=None):
     return Spec(benchmark, method, tasks, 55_000 if examples is None else examples, settings)
 
 
+def tuning_specs(benchmark, method, *, tasks=None, examples=None, passes=1, overrides=None):
+    usual = specify(benchmark, method, tasks=3 if tasks is None else tasks, examples=examples)
+    if not tuned_settings(usual):
+        raise EngramError(f"{method} declares no settings to tune.")
+    ((name, values),) = SEARCHED[method].items()
+    given = {key: type(usual.settings[key])(text) for key, text in (overrides or {}).items()}
+    settings = [{**usual.settings, **given, name: value} for value in values]
+    return [replace(usual, settings=each, split="tuning", passes=passes) for each in settings]
+
+
+def tuned_settings(spec):
+    return {name: spec.settings[name] for name in SEARCHED.get(spec.method, {})}
+
+
 def settings_help(benchmark, method):
     settings = specify(benchmark, method).settings
     return [SettingHelp(name, value, f"what {name} does") for name, value in settings.items()]
@@ -78,8 +111,14 @@ def stacking(spec, device):  # noqa: ARG001
 
 
 def accuracies(spec, seed):
-    """By hand: a task has 0.9 when learned and loses 0.1 with each later one, down to 0.2."""
+    """By hand: a task has 0.9 when learned and loses 0.1 with each later one, down to 0.2.
+
+    On tuning tasks the second value that is searched is the best, by as much as a setting says.
+    """
     shift = 0.01 * (seed % 10) + 0.001 * METHODS.index(spec.method)
+    if spec.split == "tuning":
+        ((name, values),) = SEARCHED[spec.method].items()
+        shift += spec.settings["lead"] * abs(values.index(spec.settings[name]) - 1)
     return [
         [
             round(max(0.9 - 0.1 * (k - j), 0.2) - shift, 6) if j <= k else None
@@ -89,32 +128,88 @@ def accuracies(spec, seed):
     ]
 
 
-def run(spec, seeds, *, device="cpu", progress=None):  # noqa: ARG001
+class Checkpoint:
+    """A file that says which run was stopped."""
+
+    class Paused(Exception):
+        pass
+
+    def __init__(self, path, every=60.0, *, tell=print):
+        self.path, self.every, self.tell, self.paused = path, every, tell, False
+
+    def pause(self):
+        self.paused = True
+
+    def save(self, spec, seeds):
+        self.path.parent.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps({"identity": spec.identity(), "seeds": list(seeds)}))
+
+    @staticmethod
+    def peek(path):
+        return json.loads(path.read_text())
+
+    def remove(self):
+        self.path.unlink(missing_ok=True)
+
+
+def run(
+    spec,
+    seeds,
+    *,
+    device="cpu",  # noqa: ARG001
+    progress=None,
+    record_every=0,
+    checkpoint=None,
+    deterministic=False,
+):
     settings = spec.settings
+    resumed = checkpoint is not None and checkpoint.path.exists()
     if settings["trace"]:
         with Path(settings["trace"]).open("a") as file:
-            file.write(json.dumps([spec.method, list(seeds), os.getpid()]) + "\n")
+            file.write(json.dumps([spec.method, list(seeds), os.getpid(), resumed]) + "\n")
     if settings["fault"] == "talk":
         print("a library that talks")
     if progress is not None:
         progress(Progress(0, spec.tasks, 1, 2 * spec.tasks))
-    time.sleep(settings["sleep"])
+    until = time.monotonic() + (0 if resumed else settings["sleep"])
+    while time.monotonic() < until:
+        time.sleep(min(settings["sleep"], 0.02))
+        if checkpoint is not None and checkpoint.paused and settings["fault"] != "deaf":
+            checkpoint.save(spec, seeds)
+            raise checkpoint.Paused
     if settings["faulty_seed"] in seeds:
-        _go_wrong(settings["fault"])
+        _go_wrong(settings["fault"], checkpoint, resumed, spec, seeds)
     diverged = "The weights became non-finite." if settings["fault"] == "diverge" else None
     return [
         Outcome(
             seed,
             accuracies(spec, seed) if settings["fault"] != "nonsense" else [[float("nan")]],
             [[0.1 + 0.05 * b for b in range(11)]] * spec.tasks,
-            facts={"pid": os.getpid(), "threads": os.environ.get("OMP_NUM_THREADS", "")},
+            facts={
+                "pid": os.getpid(),
+                "threads": os.environ.get("OMP_NUM_THREADS", ""),
+                "data": os.environ.get("ENGRAM_DATA", ""),
+                "deterministic": int(deterministic),
+                **({"recorded_steps": spec.tasks} if record_every else {}),
+            },
             failure=diverged if seed == settings["faulty_seed"] else None,
+            steps=steps(spec, record_every) if record_every else None,
         )
         for seed in seeds
     ]
 
 
-def _go_wrong(fault):
+def steps(spec, record_every):
+    """A step in each task; its k2 says how many of its kind there were."""
+    k2 = np.full(spec.tasks, record_every, np.float32)
+    return {"task": np.arange(spec.tasks, dtype=np.int32), "k2": k2}
+
+
+def _go_wrong(fault, checkpoint, resumed, spec, seeds):
+    if fault == "die-once" and not resumed:
+        checkpoint.save(spec, seeds)
+        checkpoint.tell("a line to\nthe user")
+        os.kill(os.getpid(), signal.SIGKILL)
     if fault == "raise":
         raise RuntimeError("two\nlines \x1b[31m")
     if fault == "exit":

@@ -154,7 +154,7 @@ def test_results_are_shown_exported_and_merged(ask, tmp_path, laboratory, capsys
     out, err = capsys.readouterr()
     assert "2 tasks of 55,000" in out
     assert "3 tasks of 55,000" in out
-    assert "3 results are in" in err
+    assert "3 results and 0 choices are in" in err
     target = tmp_path / "other.sqlite"
     for new in (3, 0):
         show(target, laboratory, merge=lines, as_json=True)

@@ -19,10 +19,13 @@ HERE = Path(__file__).parent
 
 class Heard:
     def __init__(self):
-        self.progress, self.stored, self.failed = [], [], []
+        self.progress, self.stored, self.failed, self.lines = [], [], [], []
 
     def advanced(self, unit, progress):
         self.progress.append((unit.name, progress))
+
+    def told(self, unit, line):
+        self.lines.append((unit.name, line))
 
     def ended(self, unit, failure):
         if failure is None:
@@ -83,7 +86,7 @@ def test_seeds_are_one_unit_where_they_stack(store, laboratory, specs, make_row)
 def test_a_unit_that_goes_wrong_leaves_the_others_alone(store, laboratory, specs):
     reasons = {
         "raise": r"^RuntimeError at fake_laboratory\.py:\d+: two lines .\[31m$",
-        "exit": "exit code 3",
+        "exit": "exit code 3",  # after a second try, as the next one
         "kill": "SIGKILL",
         "nonsense": "not a fraction",
     }
@@ -93,6 +96,8 @@ def test_a_unit_that_goes_wrong_leaves_the_others_alone(store, laboratory, specs
     assert execute(units, store, laboratory.run, **arguments) == len(heard.failed) == 5
     failed = {(unit.spec.settings["fault"], *unit.seeds) for unit, _ in heard.failed}
     assert failed == {*((fault, 0) for fault in reasons), ("nonsense", 1)}
+    tried_again = {(name, line.endswith("It is run again.")) for name, line in heard.lines}
+    assert (len(heard.lines), tried_again) == (2, {("van, seed 0", True)})
     for unit, reason in heard.failed:
         assert re.search(reasons[unit.spec.settings["fault"]], reason)
         assert reason.isprintable()
@@ -125,7 +130,7 @@ def _alive(pid):
         return False
 
 
-def _until(condition, seconds=15):
+def _until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -146,7 +151,7 @@ def test_workers_die_with_a_parent_that_is_killed(tmp_path):
     assert all(map(_alive, workers))
     parent.send_signal(signal.SIGKILL)
     parent.wait(timeout=10)
-    _until(lambda: not any(map(_alive, workers)), 5)
+    _until(lambda: not any(map(_alive, workers)), 30)
     with Store(path) as store:
         assert store.rows() == []
 

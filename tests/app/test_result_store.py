@@ -77,7 +77,7 @@ def _other_database(path):
 def _newer(path):
     Store(path).close()
     with sqlite3.connect(path) as other:
-        other.execute("PRAGMA user_version = 2")
+        other.execute("PRAGMA user_version = 3")
     other.close()
 
 
@@ -87,7 +87,7 @@ def _newer(path):
     [
         (_text, "not a database"),
         (_other_database, "another program's database"),
-        (_newer, "schema 2, newer"),
+        (_newer, "schema 3, newer"),
         (lambda path: path.mkdir(), "is a folder; give the path of a file"),
     ],
 )

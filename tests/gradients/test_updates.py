@@ -1,5 +1,7 @@
 """The mixer, the one-line form and the paper's formulas give one and the same update."""
 
+import dataclasses
+
 import pytest
 import torch
 from gradient_oracles import (
@@ -15,7 +17,7 @@ from gradient_oracles import (
 )
 
 import engram
-from engram.rules import GEM
+from engram.rules import GEM, MEGA2
 
 
 def name(rule):
@@ -148,3 +150,52 @@ def test_micro_batches_accumulate_to_the_big_batch(rule):
     torch.testing.assert_close(update, expected)
     torch.testing.assert_close(parts.weights, whole.weights)
     torch.testing.assert_close(parts.losses, whole.losses)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_losses_may_come_one_by_one_the_current_one_last(rule):
+    model, batches = network(1), [examples(1, 4), *references(rule)]
+    freed = []
+
+    def made():
+        for batch in [*batches[1:], batches[0]]:
+            loss = loss_on(model, batch)
+            yield loss, loss
+            with pytest.raises(RuntimeError, match="second time"):
+                loss.backward()
+            freed.append(loss)
+
+    losses = [loss_on(model, batch) for batch in batches]
+    rows = [gradient(loss, model.parameters()) for loss in losses]
+    mix = engram.gradients.backward_each(made(), model.parameters(), rule)
+    expected = update_by_hand(rule, losses, rows)
+    torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(mix.losses, torch.stack(losses).detach())
+    assert len(freed) == len(batches)
+
+
+@pytest.mark.parametrize("rule", POOLED, ids=name)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_loss_may_be_a_vector_of_one_in_any_precision(rule, dtype):
+    weight = torch.tensor([1.0, 2.0, -1.0], dtype=dtype, requires_grad=True)
+    losses = [(weight * 2).sum(0, keepdim=True), weight.square().sum(0, keepdim=True)]
+    mix = engram.backward(losses, [weight], rule)
+    rows = torch.tensor([[2.0, 2.0, 2.0], [2.0, 4.0, -2.0]], dtype=torch.float64)
+    expected = update_by_hand(rule, torch.tensor([4.0, 6.0]), rows)
+    assert mix.losses.tolist() == [4, 6]
+    assert weight.grad.dtype == dtype
+    torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-2, atol=1e-6)
+
+
+def test_what_a_mix_tells_stays_the_same_and_cannot_be_replaced():
+    model = network(2)
+    losses = [loss_on(model, examples(seed, 4)) for seed in (0, 1)]
+    mix = engram.backward(losses, model.parameters(), MEGA2())
+    assert mix.losses is mix.losses
+    assert mix.weights is mix.weights
+    assert mix.gram is mix.gram
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mix.weights = torch.ones(2)
+    changed = dataclasses.replace(mix, weights=torch.ones(2))
+    assert changed.weights.tolist() == [1, 1]
+    assert torch.equal(changed.gram, mix.gram)

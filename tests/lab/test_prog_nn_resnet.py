@@ -126,7 +126,7 @@ def test_parameters_are_reported_and_columns_drawn_as_they_grow():
     for task in range(3):
         method.begin_task(task, torch.zeros(1, 0))
         links = task * (task + 1) // 2
-        assert method.facts() == {"parameters": (task + 1) * network.size + links * lateral}
+        assert method.facts()["parameters"] == (task + 1) * network.size + links * lateral
         assert not method.buffers.any()
         source = generator(5, "column", task) if task else generator(5, "parameters")
         own = network.initialise(source)

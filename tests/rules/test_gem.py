@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import quadprog
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rule_oracles import gram_of
 from scipy.optimize import nnls
 
-from engram.rules import GEM, _gem
+from engram.rules import GEM, _quadratic
 from engram.rules._quadratic import minimise
 
 
@@ -129,9 +131,15 @@ def test_nearly_dependent_rows_whose_gram_matrix_lost_its_convexity(noise, dimen
         assert_optimal(v, gram, 0.0, 0.0, 1e-4)
 
 
+def solve(matrix, linear):
+    """The solver's answer to one problem, given in numbers."""
+    return minimise(torch.as_tensor(matrix)[None], torch.as_tensor(linear)[None])[0].numpy()
+
+
 def test_exactly_singular_equations_have_a_solution():
-    x = minimise(np.ones((2, 2)), np.array([-1.0, -1.0]))
-    assert x == pytest.approx([0.5, 0.5])
+    x = solve(np.ones((2, 2)), np.array([-1.0, -1.0]))
+    assert x.sum() == pytest.approx(1.0)
+    assert (x >= 0).all()
 
 
 @pytest.mark.parametrize("scale", [1e-18, 1e18])
@@ -158,21 +166,79 @@ def test_an_underflowed_reference_is_no_conflict():
         assert weigh(GEM(0.0, ridge), gram) == pytest.approx([0.0, 0.2], rel=2e-3)
 
 
-def test_a_gram_matrix_that_is_not_finite_never_meets_the_solver(monkeypatch):
-    def refuse(*_):
-        raise AssertionError
-
-    monkeypatch.setattr(_gem, "minimise", refuse)
-    gram = -torch.ones(3, 3)
-    gram[1, 1] = torch.inf
-    assert GEM()(torch.ones(3), gram).isnan().all()
+@pytest.mark.parametrize("seed", [6, 170, 949, 991])
+def test_where_freeing_the_most_wrong_entry_would_go_round_in_a_circle(seed):
+    gram = gram_of(conflicting(8, seed=seed, dimensions=5, spread=0.3))
+    assert_optimal(weigh(GEM(0.0, 0.0), gram), gram, 0.0, 0.0, 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_the_solver_ends_on_any_symmetric_matrix(seed):
-    """Also where the matrix is no Gram matrix at all, the answer is feasible and finite."""
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    count=st.integers(1, 20),
+    dimensions=st.integers(1, 60),
+    copies=st.integers(0, 6),
+    noise=st.sampled_from([0.0, 1e-8, 1e-4, 1e-1]),
+    zeros=st.integers(0, 2),
+    shared=st.floats(0, 1),
+    spread=st.floats(0, 3),
+    length=st.sampled_from([1e-18, 1e-6, 1.0, 1e18]),
+    margin=st.sampled_from([0.0, 0.5, 100.0]),
+    ridge=st.sampled_from([0.0, 1e-3]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_gradients_get_an_optimal_answer(
+    count, dimensions, copies, noise, zeros, shared, spread, length, margin, ridge, seed
+):
+    """Few or many, dependent or not, nearly parallel, of unlike lengths, of any unit, or zero."""
+    rows = conflicting(count, dimensions=dimensions, seed=seed, spread=spread, shared=shared)
     random = np.random.default_rng(seed)
-    matrix = random.standard_normal((20, 20))
-    x = minimise(matrix + matrix.T, random.standard_normal(20))
-    assert np.isfinite(x).all()
-    assert (x >= 0).all()
+    again = rows[random.integers(1, count + 1, copies)] * torch.from_numpy(
+        1 + noise * random.standard_normal((copies, dimensions))
+    )
+    rows = length * torch.cat([rows, again, torch.zeros(zeros, dimensions)])
+    gram = gram_of(rows)
+    v = weigh(GEM(margin, ridge), gram)
+    if (gram[0, 1:] >= 0).all():
+        assert not v.any()
+    else:
+        assert_optimal(v, gram, margin, ridge, 1e-9)
+
+
+def test_problems_beside_each_other_do_not_disturb_one_another():
+    grams = torch.stack([gram_of(conflicting(8, seed=seed, dimensions=9)) for seed in range(12)])
+    grams[3] = torch.eye(9)  # no conflict
+    grams[5, 2] = grams[5, :, 2] = 0.0
+    grams[7, 4, 4] = torch.nan
+    together = GEM(0.0)(torch.ones(12, 9), grams)
+    for weights, gram in zip(together, grams, strict=True):
+        torch.testing.assert_close(weights, GEM(0.0)(torch.ones(9), gram), equal_nan=True)
+    assert together.isnan().any(-1).nonzero().tolist() == [[7]]
+
+
+def test_nothing_is_read_back_from_a_device():
+    # A tensor without data cannot be read.
+    weights = GEM()(torch.ones(6, 17, device="meta"), torch.ones(6, 17, 17, device="meta"))
+    assert weights.shape == (6, 17)
+
+
+def test_the_answer_of_a_device_takes_all_rounds_and_is_the_same(monkeypatch):
+    """Only on a CPU the solver stops as soon as all problems are solved."""
+    losses = torch.ones(20, 17)
+    grams = torch.stack([gram_of(conflicting(16, seed=seed)) for seed in range(20)])
+    expected = GEM(0.0)(losses, grams)
+    monkeypatch.setattr(_quadratic._Tableau, "is_solved", lambda _: False)
+    torch.testing.assert_close(GEM(0.0)(losses, grams), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_solver_ends_on_any_symmetric_matrix():
+    """Also where it is no Gram matrix at all, the answer is feasible, finite, no worse than 0."""
+    random = np.random.default_rng(0)
+    matrices, linear = random.standard_normal((60, 20, 20)), random.standard_normal((60, 20))
+    matrices[:30] *= 1e-3
+    matrices += matrices.swapaxes(1, 2)
+    matrices[:, range(20), range(20)] = 1.0
+    for matrix, slopes in zip(matrices, linear, strict=True):
+        x = solve(matrix, slopes)
+        assert np.isfinite(x).all()
+        assert (x >= 0).all()
+        assert x @ matrix @ x / 2 + slopes @ x <= 1e-9

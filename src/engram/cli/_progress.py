@@ -49,6 +49,10 @@ class Lines:
         if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
             self._say(f"{unit.name}: {_where(progress)} ({self._pace})")
 
+    def told(self, unit: runs.Unit, line: str) -> None:
+        """Print what there is to say."""
+        self._say(f"{unit.name}: {line}")
+
     def ended(self, unit: runs.Unit, failure: str | None) -> None:
         """Print that a unit has ended."""
         self._pace.end(unit)
@@ -85,6 +89,10 @@ class Bars:
                 where=_where(progress),
             )
         self._move_all()
+
+    def told(self, unit: runs.Unit, line: str) -> None:
+        """Leave a line."""
+        self._display.console.print(f"{unit.name}: {line}", markup=False, highlight=False)
 
     def ended(self, unit: runs.Unit, failure: str | None) -> None:
         """Take a unit's bar away; leave a line if it failed."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram import runs
+from engram.cli._tuned import Chosen
 from engram.errors import EngramError, unknown
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked to be trained."""
+    """What the user asked to be trained; ``tuned`` is the store whose choices are to be used."""
 
     benchmark: str
     methods: tuple[str, ...]
@@ -26,18 +28,53 @@ class Request:
     examples: int | None = None
     settings: tuple[str, ...] = ()
     device: str = "auto"
+    tuned: Path | None = None
+    record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
+    deterministic: bool = False
 
     @property
     def command(self) -> str:
         """The command that makes these numbers: without the store, which is somebody's own."""
-        words = ["engram", "run", self.benchmark, *self.methods, "--seeds", str(self.seeds)]
-        if self.tasks is not None:
-            words += ["--tasks", str(self.tasks)]
-        if self.examples is not None:
-            words += ["--examples", str(self.examples)]
-        for setting in self.settings:
-            words += ["--set", setting]
-        return shlex.join([*words, "--device", self.device])
+        more = [] if self.tuned is None else ["--tuned"]
+        more += ["--record", "steps"] if self.record_every else []
+        more += ["--record-every", str(self.record_every)] if self.record_every > 1 else []
+        more += ["--deterministic"] if self.deterministic else []
+        return command("run", self, *self.methods, more=more)
+
+
+@dataclass(frozen=True)
+class TuningRequest:
+    """What the user asked to be tuned."""
+
+    benchmark: str
+    method: str
+    seeds: int = 3
+    tasks: int | None = None
+    examples: int | None = None
+    passes: int = 1
+    settings: tuple[str, ...] = ()
+    device: str = "auto"
+    deterministic: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command that makes this choice."""
+        more = [] if self.passes == 1 else ["--passes", str(self.passes)]
+        more += ["--deterministic"] if self.deterministic else []
+        return command("tune", self, self.method, more=more)
+
+
+def command(verb: str, request: Request | TuningRequest, *methods: str, more: list[str]) -> str:
+    """Return what is typed for a request, with all that decides its numbers."""
+    words = ["engram", verb, request.benchmark, *methods, "--seeds", str(request.seeds)]
+    if request.tasks is not None:
+        words += ["--tasks", str(request.tasks)]
+    if request.examples is not None:
+        words += ["--examples", str(request.examples)]
+    words += more
+    for setting in request.settings:
+        words += ["--set", setting]
+    return shlex.join([*words, "--device", request.device])
 
 
 def specify(request: Request, laboratory: runs.Laboratory) -> list[Spec]:
@@ -45,7 +82,7 @@ def specify(request: Request, laboratory: runs.Laboratory) -> list[Spec]:
     for method in request.methods:
         if request.methods.count(method) > 1:
             raise EngramError(f"The method {method!r} is named twice.")
-    settings = _parse(request.settings)
+    settings = parse(request.settings)
     known = {
         method: {item.name for item in laboratory.settings_help(request.benchmark, method)}
         for method in request.methods
@@ -53,16 +90,30 @@ def specify(request: Request, laboratory: runs.Laboratory) -> list[Spec]:
     for key in settings:
         if not any(key in names for names in known.values()):
             raise unknown("setting", key, set().union(*known.values()))
-    return [
-        laboratory.specify(
-            request.benchmark,
-            method,
-            tasks=request.tasks,
-            examples=request.examples,
-            overrides={key: text for key, text in settings.items() if key in known[method]},
-        )
+    given = {
+        method: {key: text for key, text in settings.items() if key in known[method]}
         for method in request.methods
+    }
+    specs = [_specify(request, method, given[method], laboratory) for method in request.methods]
+    if request.tuned is None:
+        return specs
+    chosen = Chosen(request.benchmark, request.tuned, laboratory)
+    return [
+        _specify(request, method, chosen.texts(spec, given[method]) | given[method], laboratory)
+        for method, spec in zip(request.methods, specs, strict=True)
     ]
+
+
+def _specify(
+    request: Request, method: str, overrides: Mapping[str, str], laboratory: runs.Laboratory
+) -> Spec:
+    return laboratory.specify(
+        request.benchmark,
+        method,
+        tasks=request.tasks,
+        examples=request.examples,
+        overrides=overrides,
+    )
 
 
 def list_settings(request: Request, laboratory: runs.Laboratory, *, as_json: bool = False) -> None:
@@ -79,7 +130,8 @@ def list_settings(request: Request, laboratory: runs.Laboratory, *, as_json: boo
             print(f"  {value:<34} {item.help}")
 
 
-def _parse(texts: Sequence[str]) -> dict[str, str]:
+def parse(texts: Sequence[str]) -> dict[str, str]:
+    """Return what ``--set`` was given, by key."""
     settings: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")

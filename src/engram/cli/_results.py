@@ -7,36 +7,53 @@ import sys
 from pathlib import Path
 
 from engram import report, runs
+from engram.cli._choices import choices_table, count
+from engram.cli._chosen_results import Chosen, write_csv
 from engram.cli._console import stdout_console
+from engram.cli._merge import merge_into
+from engram.errors import EngramError
 
 
 def show(
     path: Path,
     laboratory: runs.Laboratory,
     *,
+    chosen: Chosen | None = None,
     as_json: bool = False,
+    as_csv: bool = False,
     export: Path | None = None,
     merge: Path | None = None,
 ) -> None:
-    """Take in the file to merge, write the file to export, print what the store has then."""
-    rows_to_merge = [] if merge is None else runs.read_lines(merge)
-    with runs.Store(path, read_only=merge is None) as store:
-        if merge is not None:
-            added = store.add(rows_to_merge)
-            _tell(f"{added} of {len(rows_to_merge)} results were new and are stored.")
-        rows = store.rows()
+    """Take in the file to merge, write the file to export, print what the store has then.
+
+    What is written and printed is what is ``chosen``, everything unless given.
+    """
+    if as_json and as_csv:
+        raise EngramError("--json and --csv are two answers to one question: give one of them.")
+    if merge is not None:
+        merge_into(path, merge)
+    with runs.Store(path, read_only=True) as store:
+        wanted = chosen or Chosen()
+        rows, choices = wanted.rows(store.rows()), wanted.choices(store.choices())
     if export is not None:
-        _tell(f"{runs.write_lines(rows, export)} results are in {export}.")
+        runs.write_lines([*rows, *choices], export)
+        _tell(f"{count(len(rows), 'result')} and {count(len(choices), 'choice')} are in {export}.")
+    if as_csv:
+        write_csv(rows)
+        return
     summaries = report.summarise(rows)
     if as_json:
         entries = [{**summary.setting._asdict(), **_settings(summary)} for summary in summaries]
-        print(json.dumps({"results": entries}, indent=1))
+        listed = [choice.as_json() for choice in choices]
+        print(json.dumps({"results": entries, "choices": listed}, indent=1))
         return
     standard = report.Standard(laboratory)
     console = stdout_console()
     for setting in dict.fromkeys(summary.setting for summary in summaries):
-        chosen = [summary for summary in summaries if summary.setting == setting]
-        console.print(report.results_table(chosen, standard))
+        alike = [summary for summary in summaries if summary.setting == setting]
+        console.print(report.results_table(alike, standard))
+    if choices:
+        console.print(choices_table(choices))
 
 
 def _settings(summary: report.Summary) -> dict[str, object]:

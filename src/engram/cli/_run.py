@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engram import runs
+from engram import report, runs
+from engram.cli._choices import count
 from engram.cli._console import stdout_console
+from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._progress import progress_listener
 from engram.cli._request import Request, specify
 
@@ -26,26 +28,49 @@ def train(
     store: Path,
     again: bool = False,
     as_json: bool = False,
+    tensorboard: Path | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
     executor: Executor = runs.execute,
 ) -> int:
-    """Check, train what is missing, store it, print the results; return the exit code."""
+    """Check, train what is missing, store it, print the results; return the exit code.
+
+    ``tensorboard`` is a folder to write scalars to as well. Runs are saved every
+    ``checkpoint_every`` seconds; 0: never.
+    """
     runs.check_seeds(request.seeds)
+    if tensorboard is not None:
+        report.check_tensorboard()
     specs = specify(request, laboratory)
     device = runs.resolve_device(request.device)
     runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
+    identities = [spec.identity() for spec in specs]  # data that is missing is told before a store
     with runs.Store(store) as opened:
         seeds = range(request.seeds)
-        units = runs.plan_units(specs, seeds, opened, laboratory, device=device, again=again)
+        units = runs.plan_units(
+            specs,
+            seeds,
+            opened,
+            laboratory,
+            device=device,
+            again=again,
+            record_every=request.record_every,
+            deterministic=request.deterministic,
+        )
         if not units:
             print("All of it is in the store already.", file=sys.stderr)
-        failures = execute(units, opened, laboratory, request.command, device, executor)
+        failures = execute(
+            units, opened, laboratory, request.command, device, executor, checkpoint_every
+        )
         found = [
             row
-            for spec in specs
+            for identity in identities
             for seed in seeds
-            if (row := opened.newest(runs.address(spec.identity(), seed))) is not None
+            if (row := opened.newest(runs.address(identity, seed))) is not None
         ]
     _print(found, specs, laboratory, store.parent, as_json)
+    if tensorboard is not None:
+        written = report.write_scalars(found, tensorboard)
+        print(f"TensorBoard: {count(written, 'run')} new in {tensorboard}", file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -56,8 +81,10 @@ def execute(
     command: str,
     device: str,
     executor: Executor = runs.execute,
+    checkpoint_every: float = CHECKPOINT_EVERY,
 ) -> int:
-    """Train the units with a progress bar; return how many failed."""
+    """Train the units with a progress bar, saved every so many seconds; return how many failed."""
+    checkpoints = runs.Checkpoints.beside(store, checkpoint_every, laboratory)
     try:
         with progress_listener(units) as listener:
             return executor(
@@ -67,9 +94,11 @@ def execute(
                 device=device,
                 command=command,
                 listener=listener,
+                checkpoints=checkpoints,
             )
     except KeyboardInterrupt:
-        message = "Stopped: what is finished is stored, and the same command does the rest."
+        rest = "does the rest" if checkpoints is None else "goes on from where the rest was saved"
+        message = f"Stopped: what is finished is stored, and the same command {rest}."
         print(message, file=sys.stderr)
         raise
 
@@ -81,8 +110,6 @@ def _print(
     folder: Path,
     as_json: bool,
 ) -> None:
-    from engram import report
-
     summaries = report.summarise(rows)
     standard = report.Standard(laboratory)
     if as_json:

@@ -3,84 +3,149 @@
 from __future__ import annotations
 
 import json
-import shlex
-import statistics
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from engram import report, runs
+from engram.cli._choices import score_text, values_text
 from engram.cli._console import stdout_console
-from engram.cli._run import execute
+from engram.cli._options import CHECKPOINT_EVERY
+from engram.cli._request import TuningRequest, parse
+from engram.cli._run import Executor, execute
 from engram.errors import EngramError
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
-    from engram.settings import Scalar
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One point of the grid and what it scored; None where a seed diverged or is missing."""
-
-    settings: dict[str, Scalar]
-    score: float | None
-    values: list[float | None]
-
-
-def search(
-    specs: Sequence[Spec], seeds: int, *, device: str, store: Path, as_json: bool = False
+def tune(
+    request: TuningRequest,
+    laboratory: runs.Laboratory,
+    *,
+    store: Path,
+    as_json: bool = False,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    executor: Executor = runs.execute,
 ) -> int:
-    """Run every trial that the store does not have, print the scores and the choice."""
-    import engram.protocol
+    """Run every trial that the store does not have, store the choice and print it.
 
-    runs.check_seeds(seeds)
-    found = runs.resolve_device(device)
-    runs.check_disk(store, specs[0].tasks, seeds * len(specs))
+    Returns the exit code. Where a trial failed nothing is chosen; one that diverged is a trial.
+    """
+    runs.check_seeds(request.seeds)
+    specs = laboratory.tuning_specs(
+        request.benchmark,
+        request.method,
+        tasks=request.tasks,
+        examples=request.examples,
+        passes=request.passes,
+        overrides=parse(request.settings),
+    )
+    device = runs.resolve_device(request.device)
+    runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
+    specs[0].identity()  # data that is missing is told before there is a store
     with runs.Store(store) as opened:
-        units = runs.plan_units(specs, range(seeds), opened, engram.protocol, device=found)
-        command = _command(specs[0], seeds, device)
-        failures = execute(units, opened, engram.protocol, command, found)
-        trials = [_trial(spec, seeds, opened) for spec in specs]
-    scored = [trial for trial in trials if trial.score is not None]
-    if not scored:
-        raise EngramError(f"No trial of {specs[0].method} came to its end on every seed.")
-    best = max(scored, key=lambda trial: trial.score or 0)
+        seeds = range(request.seeds)
+        units = runs.plan_units(
+            specs, seeds, opened, laboratory, device=device, deterministic=request.deterministic
+        )
+        failures = execute(
+            units, opened, laboratory, request.command, device, executor, checkpoint_every
+        )
+        if failures:
+            print("Nothing is chosen: the same command tries what failed again.", file=sys.stderr)
+            return 1
+        choice = _choose(specs, seeds, opened, laboratory, request.command)
+        _keep(choice, opened)
+    _print(choice, request, as_json)
+    return 0
+
+
+def _choose(
+    specs: Sequence[Spec],
+    seeds: Sequence[int],
+    store: runs.Store,
+    laboratory: runs.Laboratory,
+    command: str,
+) -> runs.Choice:
+    trials, devices = list[runs.Trial](), set[str]()
+    for spec in specs:
+        identity = spec.identity()
+        found = (store.newest(runs.address(identity, seed)) for seed in seeds)
+        rows = [row for row in found if row is not None]
+        values = (report.measure(row, "average_accuracy") for row in rows)
+        trials.append(runs.Trial(laboratory.tuned_settings(spec), tuple(values)))
+        devices |= {row.device for row in rows}
+    if all(trial.score is None for trial in trials):
+        raise EngramError(f"Every trial of {specs[0].method} has a seed that diverged.")
+    return runs.Choice(
+        identity=_common(specs[0], laboratory),
+        trials=tuple(trials),
+        device=", ".join(sorted(devices)),
+        **runs.stamp(command),
+    )
+
+
+def _common(spec: Spec, laboratory: runs.Laboratory) -> dict[str, Any]:
+    """Return what all trials have in common: the identity, less the settings that are searched."""
+    searched = laboratory.tuned_settings(spec)
+    identity: dict[str, Any] = json.loads(runs.canonical(spec.identity()))
+    held = {name: value for name, value in identity["settings"].items() if name not in searched}
+    return {**identity, "settings": held}
+
+
+def _keep(choice: runs.Choice, store: runs.Store) -> None:
+    """Store a choice, unless nothing has changed since the last one."""
+    ours = choice.identity["benchmark"], choice.identity["method"]
+    earlier = [
+        (each.identity, each.trials)
+        for each in store.choices()
+        if (each.identity["benchmark"], each.identity["method"]) == ours
+    ]
+    if earlier[-1:] != [(choice.identity, choice.trials)]:
+        store.add([choice])
+
+
+def _print(choice: runs.Choice, request: TuningRequest, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"chosen": best.settings, "trials": [vars(t) for t in trials]}, indent=1))
-    else:
-        _print(trials, best)
-    return 1 if failures else 0
-
-
-def _command(spec: Spec, seeds: int, device: str) -> str:
-    words = ["engram", "tune", spec.benchmark, spec.method, "--seeds", str(seeds)]
-    words += ["--tasks", str(spec.tasks), "--examples", str(spec.examples), "--device", device]
-    return shlex.join(words)
-
-
-def _trial(spec: Spec, seeds: int, store: runs.Store) -> Trial:
-    from engram.protocol import tuned_settings
-
-    rows = [store.newest(runs.address(spec.identity(), seed)) for seed in range(seeds)]
-    values = [None if row is None else report.measure(row, "average_accuracy") for row in rows]
-    finished = [value for value in values if value is not None]
-    score = statistics.fmean(finished) if len(finished) == seeds else None
-    return Trial(tuned_settings(spec), score, values)
-
-
-def _print(trials: Sequence[Trial], best: Trial) -> None:
+        print(json.dumps({**choice.as_json(), "remark": _remark(choice)}, indent=1))
+        return
+    best, *others = choice.ranking
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in best.settings:
         table.add_column(name, justify="right")
     table.add_column("average accuracy %", justify="right")
     table.add_column("")
-    for trial in trials:
-        score = "diverged" if trial.score is None else f"{trial.score:.2f}"
-        values = (str(value) for value in trial.settings.values())
-        table.add_row(*values, score, "chosen" if trial is best else "")
+    marks = {id(best): "chosen"} | {id(other): "runner-up" for other in others[:1]}
+    for trial in choice.trials:
+        cells = (*map(str, trial.settings.values()), score_text(trial), marks.get(id(trial), ""))
+        table.add_row(*map(Text, cells))
     stdout_console().print(table)
+    if remark := _remark(choice):
+        print(remark)
+    command = f"engram run {request.benchmark} {request.method} --tuned"
+    print(f"Chosen: {values_text(best.settings)}. To use it: {command}")
+
+
+def _remark(choice: runs.Choice) -> str | None:
+    """Return what the numbers do not tell, if there is such a thing."""
+    best, *others = choice.ranking
+    equals = [values_text(other.settings) for other in others if other.score == best.score]
+    if equals:
+        return f"Of equals the first is chosen; as good: {', '.join(equals)}."
+    if not others:
+        return None
+    if best.error is None:
+        return "One seed says nothing of the noise: give --seeds 3 or more."
+    behind = (best.score or 0) - (others[0].score or 0)
+    if behind > best.error:
+        return None
+    return (
+        f"The runner-up, {values_text(others[0].settings)}, is {behind:.2f} behind, within one "
+        f"standard error ({best.error:.2f}): the seeds do not tell the two apart."
+    )

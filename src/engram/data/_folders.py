@@ -21,8 +21,9 @@ def cache_folder() -> Path:
 
 def data_folder(folder: Path | None = None) -> Path:
     """Return the folder that is given, else ``$ENGRAM_DATA``, else one in the cache."""
-    if folder is not None:
-        return folder.expanduser()
-    if given := os.environ.get("ENGRAM_DATA"):
-        return Path(given).expanduser()
-    return cache_folder() / "data"
+    given = os.environ.get("ENGRAM_DATA")
+    place = folder if folder is not None else Path(given) if given else None
+    try:
+        return cache_folder() / "data" if place is None else place.expanduser()
+    except RuntimeError:
+        raise EngramError(f"There is no home folder as in {str(place)!r}.") from None

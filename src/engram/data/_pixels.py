@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engram.errors import EngramError
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 SIDE = 224  # pixels, of both sides
 _PIECE = 256  # images: enough to keep the cores busy, few enough to hold
 
 
-def decode_images(paths: Sequence[Path]) -> Iterator[np.ndarray]:
-    """Yield the images in order, uint8 [n, 3, 224, 224], decoded on all cores."""
+def decode_images(
+    paths: Sequence[Path], pixels: Callable[[Image.Image], np.ndarray] | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the images in order, uint8 [n, 3, H, W], decoded on all cores.
+
+    ``pixels`` makes uint8 [H, W, 3] of an opened image, H and W alike for all; unless it is
+    given, 224 by 224 as in the paper's runs.
+    """
     try:
         from PIL import Image  # noqa: F401 (asked for here, used in the threads)
     except ImportError:
@@ -24,7 +35,8 @@ def decode_images(paths: Sequence[Path]) -> Iterator[np.ndarray]:
         ) from None
     with ThreadPoolExecutor() as pool:  # threads do: Pillow and numpy let each other run
         for start in range(0, len(paths), _PIECE):
-            yield np.stack(list(pool.map(_decode, paths[start : start + _PIECE])))
+            decode = partial(_decode, pixels=pixels or _squashed)
+            yield np.stack(list(pool.map(decode, paths[start : start + _PIECE])))
 
 
 def resize(image: np.ndarray) -> np.ndarray:
@@ -56,12 +68,17 @@ def _mix(first: np.ndarray, second: np.ndarray, share: np.ndarray) -> np.ndarray
     return mixed
 
 
-def _decode(path: Path) -> np.ndarray:
+def _squashed(image: Image.Image) -> np.ndarray:
+    return resize(np.asarray(image.convert("RGB")))
+
+
+def _decode(path: Path, pixels: Callable[[Image.Image], np.ndarray]) -> np.ndarray:
     from PIL import Image
 
     try:
-        with Image.open(path) as file:
-            pixels = np.asarray(file.convert("RGB"))
+        with Image.open(path) as image:
+            return pixels(image).transpose(2, 0, 1)
+    except EngramError as error:
+        raise EngramError(f"The image {str(path)!r} cannot be used: {error}") from error
     except Exception as error:  # a decoder may raise anything at a broken file
         raise EngramError(f"The image {str(path)!r} cannot be decoded: {error}.") from error
-    return resize(pixels).transpose(2, 0, 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -48,6 +49,11 @@ class Recorded:
     def __len__(self) -> int:
         return -(-self._examples.labels.shape[1] // self._size)
 
+    def skip(self, steps: int) -> None:
+        """Leave out the first batches, which were visited before."""
+        if self._position is not None:
+            self._position.fill_(steps)
+
     def take(self, step: int) -> None:
         """Visit the batch of that number; they are visited in order."""
         if self._position is None or step >= self._whole:
@@ -62,7 +68,7 @@ class Recorded:
             self._visit_by_position(step, self._position)
         else:
             self._graphs[kind] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graphs[kind]):
+            with torch.cuda.graph(self._graphs[kind]), _unchecked():
                 self._visit_by_position(step, self._position)
             self._graphs[kind].replay()
 
@@ -71,3 +77,19 @@ class Recorded:
         labels = self._labels.index_select(1, position).squeeze(1)
         self._visit(step, inputs, labels, position)
         position.add_(1)
+
+
+@contextmanager
+def _unchecked() -> Iterator[None]:
+    """Let torch not look whether indices occur twice, in order to go through them one by one.
+
+    Where the same bits are asked for each time it does, and waits for the device, which nothing
+    that is recorded can. Batches before the recording have been through it: whatever has no fixed
+    order was refused there, and what our steps scatter has no place twice that anybody reads.
+    """
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode(0)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)

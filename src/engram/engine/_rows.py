@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from engram.engine._objective import Objective, cross_entropy
 from engram.gradients import Mix
-from engram.models import Network
+from engram.models import Branches, Network
 from engram.rules import Rule
 from engram.streams import Batch
 
 _FEW_ROWS = 3
-_SIDE_BY_SIDE = 4  # passes at a time on a GPU
 
 
 class Rows:
@@ -24,6 +23,9 @@ class Rows:
     ``parameters`` [R, d] belong to the caller and are updated in place; ``buffers`` [R, b] are
     the network's running averages, which training passes move.
     """
+
+    compare: bool = False
+    """Whether a step tells the rows' dot products even where its rule can do without."""
 
     def __init__(self, network: Network, parameters: Tensor) -> None:
         self.network = network
@@ -109,16 +111,12 @@ class Rows:
         What they gather for the running averages is kept apart and moved there afterwards, in
         their order.
         """
-        here, streams = torch.cuda.current_stream(), _streams(self.parameters.device)
         apart = self.buffers.new_zeros(len(passes), *self.buffers.shape)
-        losses = []
-        for number, (batch, rows) in enumerate(passes):
-            aside = streams[number % len(streams)]
-            aside.wait_stream(here)
-            with torch.cuda.stream(aside):
-                losses.append(self._pass(batch, rows, apart[number]))
-        for aside in streams[: len(passes)]:
-            here.wait_stream(aside)
+        losses, branches = list[Tensor](), Branches(self.parameters.device)
+        for (batch, rows), gathered in zip(passes, apart, strict=True):
+            with branches.branch():
+                losses.append(self._pass(batch, rows, gathered))
+        branches.join()
         if self.network.buffer_size:
             for gathered in apart:
                 self.buffers.mul_(1 - self.network.momentum).add_(gathered)
@@ -129,23 +127,24 @@ class Rows:
     ) -> Mix:
         """Take one step of gradient descent along the mixture that the rule asks for."""
         losses, rows = self.of(current, reference)
-        matrix = gram(rows) if rule.needs_gram and reference else None
-        weights = rule(losses, matrix)
-        if reference:
-            # The mixture and the step in one product: w <- w - rate * (weights @ rows).
-            self.parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-learning_rate)
-        else:
-            self.descend(rows[:, 0], learning_rate)
+        matrix = gram(rows) if reference and (rule.needs_gram or self.compare) else None
+        weights = rule(losses, matrix if rule.needs_gram else None)
+        self._descend_along(rows, weights, learning_rate)
         return Mix(losses, matrix, weights)
+
+    def _descend_along(self, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
+        """Take a step along the mixture: w <- w - rate * (weights @ rows)."""
+        if rows.shape[1] == 1:
+            self.descend(rows[:, 0], learning_rate)
+        elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
+            for row, weight in zip(rows.unbind(1), weights.unbind(1), strict=True):
+                self.parameters.addcmul_(row, weight.unsqueeze(-1), value=-learning_rate)
+        else:
+            self.parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-learning_rate)
 
     def descend(self, update: Tensor, learning_rate: float) -> None:
         """Take one plain step of gradient descent."""
         self.parameters.sub_(update, alpha=learning_rate)
-
-
-@cache
-def _streams(device: torch.device) -> list[torch.cuda.Stream]:
-    return [torch.cuda.Stream(device) for _ in range(_SIDE_BY_SIDE)]  # type: ignore[no-untyped-call]
 
 
 def _parts(batch: Batch) -> list[Batch]:
@@ -161,8 +160,13 @@ def _parts(batch: Batch) -> list[Batch]:
 
 def gram(rows: Tensor) -> Tensor:
     """Return the dot products [R, n, n] of rows [R, n, d]."""
-    if rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
-        # A batched product this thin keeps a GPU waiting; multiplying and summing does not.
-        products = [(rows * rows[:, i : i + 1]).sum(-1) for i in range(rows.shape[1])]
-        return torch.stack(products, -1)
-    return torch.bmm(rows, rows.transpose(1, 2))
+    count = rows.shape[1]
+    if not rows.is_cuda or count > _FEW_ROWS:
+        return torch.bmm(rows, rows.transpose(1, 2))
+    # A batched product this thin keeps a GPU waiting; multiplying and summing does not.
+    squares = torch.linalg.vector_norm(rows, dim=-1).square_()
+    entries = {(i, i): squares[:, i] for i in range(count)}
+    for i, j in combinations(range(count), 2):
+        entries[i, j] = entries[j, i] = (rows[:, i] * rows[:, j]).sum(-1)
+    ordered = [entries[i, j] for i in range(count) for j in range(count)]
+    return torch.stack(ordered, -1).view(-1, count, count)

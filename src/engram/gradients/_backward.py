@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.gradients._loss import check_loss, compared_value
 from engram.gradients._mix import Mix, check_rule, mix_rows, weigh
-from engram.gradients._rows import Row, clear_gradients
+from engram.gradients._rows import clear_gradients, differentiate
 from engram.rules import Rule
 
 
@@ -43,27 +43,74 @@ def backward(
     """
     check_rule(rule)
     unique = _unique(parameters)
-    rows = _empty_rows(losses, values)
-    compared = [row.value for row in rows]
+    compared = _compared(losses, values)
     if rule.needs_gram:
-        for index, (row, loss) in enumerate(zip(rows, losses, strict=True)):
-            row.add_gradient(loss, unique, retain_graph=index < len(rows) - 1)
-        return mix_rows(rule, compared, [row.gradient for row in rows], unique)
-    compared_losses = torch.stack(compared)
-    weights = weigh(rule, compared_losses, None)
+        last = len(losses) - 1
+        rows = [
+            differentiate(loss, unique, retain_graph=place < last)
+            for place, loss in enumerate(losses)
+        ]
+        return mix_rows(rule, compared, rows, unique)
+    mix = weigh(rule, compared)
     clear_gradients(unique)
-    terms = [loss.reshape(()) for loss in losses]
-    torch.autograd.backward(torch.dot(torch.stack(terms).to(weights.dtype), weights))
-    return Mix(compared_losses, None, weights)
+    shares = zip(mix.weights.unbind(), losses, strict=True)
+    torch.autograd.backward(losses, [w.to(loss.dtype).view(loss.shape) for w, loss in shares])
+    return mix
+
+
+def backward_each(
+    losses: Iterable[tuple[Tensor, Tensor | float]], parameters: Iterable[Tensor], rule: Rule
+) -> Mix:
+    """Do what `backward` does for losses that come one by one: one graph is there at a time.
+
+    Args:
+        losses: pairs of a loss and the value that the rule compares, best from a generator; the
+            reference losses first, the current one last.
+        parameters: the vector that is differentiated; what their ``.grad`` held is replaced.
+        rule: how the rows are weighed.
+
+    >>> import torch
+    >>> from engram.rules import MEGA2
+    >>> weight = torch.tensor([3.0, 4.0], requires_grad=True)
+    >>> losses = ((loss, loss) for loss in (9 * weight[1], 3 * weight[0]))
+    >>> backward_each(losses, [weight], MEGA2()).losses
+    tensor([ 9., 36.])
+    """
+    check_rule(rule)
+    unique = _unique(parameters)
+    trained = [parameter for parameter in unique if parameter.requires_grad]
+    if len(trained) < len(unique):
+        clear_gradients(unique)
+    values, rows = [], []
+    for loss, value in losses:
+        check_loss(loss)
+        values.append(compared_value(loss, value))
+        rows.append(differentiate(loss, trained))
+    values.insert(0, values.pop())
+    rows.insert(0, rows.pop())
+    return mix_rows(rule, values, rows, trained)
 
 
 def _unique(parameters: Iterable[Tensor]) -> list[Tensor]:
     if isinstance(parameters, Tensor):  # iterating over one gives its rows, which are no leaves
         raise EngramError("parameters must be a collection of tensors, not one tensor.")
-    return list(dict.fromkeys(parameters))
+    try:
+        unique = list({id(parameter): parameter for parameter in parameters}.values())
+    except TypeError:
+        raise EngramError(
+            f"parameters must be a collection of tensors, not {shown(parameters)}."
+        ) from None
+    for parameter in unique:
+        if not isinstance(parameter, Tensor):
+            raise EngramError(f"parameters must be tensors, and one is {shown(parameter)}.")
+    return unique
 
 
-def _empty_rows(losses: Sequence[Tensor], values: Sequence[Tensor | float] | None) -> list[Row]:
+def _compared(losses: Sequence[Tensor], values: Sequence[Tensor | float] | None) -> list[Tensor]:
+    if not isinstance(losses, Sequence):
+        raise EngramError(f"losses must be a list of tensors, not {shown(losses)}.")
+    if values is not None and not isinstance(values, Sequence):
+        raise EngramError(f"values must be a list of numbers, not {shown(values)}.")
     if not losses:
         raise EngramError("losses must hold the current loss at least, and it is empty.")
     if values is not None and len(values) != len(losses):
@@ -72,5 +119,6 @@ def _empty_rows(losses: Sequence[Tensor], values: Sequence[Tensor | float] | Non
         )
     for loss in losses:
         check_loss(loss)
-    compared = [None] * len(losses) if values is None else values
-    return [Row(compared_value(*pair)) for pair in zip(losses, compared, strict=True)]
+    if values is None:
+        return [compared_value(loss, None) for loss in losses]
+    return [compared_value(*pair) for pair in zip(losses, values, strict=True)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 
 
 def check_loss(loss: Tensor) -> None:
     """Refuse a loss that has no gradient."""
     if not isinstance(loss, Tensor):
         raise EngramError(f"loss must be a tensor, not {type(loss).__name__}.")
+    if loss.is_complex() or loss.is_meta:
+        raise EngramError(f"loss must be a real number, not {loss.dtype} on {loss.device}.")
     if loss.numel() != 1:
         raise EngramError(
             f"loss must be a single number, not a tensor of shape {list(loss.shape)}; "
@@ -34,9 +36,11 @@ def compared_value(loss: Tensor, value: Tensor | float | None) -> Tensor:
 
 def _number(value: object, dtype: torch.dtype, device: torch.device) -> Tensor:
     try:
+        if isinstance(value, Tensor) and (value.is_complex() or value.is_meta):
+            raise TypeError
         number = torch.as_tensor(value, dtype=dtype, device=device)
-    except (TypeError, ValueError, RuntimeError):
-        raise EngramError(f"value must be a single number, not {value!r}.") from None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise EngramError(f"value must be a single number, not {shown(value)}.") from None
     if number.numel() != 1:
         raise EngramError(
             f"value must be a single number, not a tensor of shape {list(number.shape)}."

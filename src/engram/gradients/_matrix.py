@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
+from engram.gradients._numbers import as_tensor, dot_products, mixture
 
 Gradient: TypeAlias = Sequence[Tensor | None]  # one entry a parameter; None is a gradient of 0
 
@@ -20,25 +21,22 @@ class Matrix:
     """Rows that exist as tensors, one a row and parameter, and are never put together.
 
     In a small model calls cost more than arithmetic, so the usual matrix takes the shortest way:
-    every row reaches every parameter, in contiguous tensors of full precision on one device. On a
-    CPU it goes parameter by parameter, while a parameter's gradients are in the cache, and in plain
-    numbers.
+    every row reaches every parameter, in contiguous tensors of full precision on one device; on a
+    CPU, in plain numbers.
     """
 
     def __init__(self, rows: Sequence[Gradient], device: torch.device) -> None:
         self._rows = rows
         self._device = device
-        present = [[each for each in row if each is not None] for row in rows]
-        self._dtype = _narrowest(present)
-        complete = all(len(full) == len(row) for full, row in zip(present, rows, strict=True))
-        self._usual = present if complete and _are_plain(present, device) else None
+        self.dtype = _narrowest(rows)
+        """How far the dot products can be trusted."""
+        self._usual = _usual(rows, device)
         if self._usual is None:
-            _check_dense(present)
+            _check_dense(rows)
+        _check_buffers(rows)
 
     def gram(self) -> Tensor:
         """Return the dot products of the rows, ``[n, n]``, summed in float32 or better."""
-        if self._usual and self._device.type == "cpu":
-            return self._gram_in_numbers(self._usual)
         size = len(self._rows)
         products: dict[tuple[int, int], list[Tensor]] = {}
         vectors = self._usual and [[each.flatten() for each in row] for row in self._usual]
@@ -53,14 +51,17 @@ class Matrix:
         if not flat:  # nothing is trained
             return torch.zeros(size, size, device=self._device)
         gram = torch.stack(flat).view(size, size, -1).sum(-1)
-        return gram.to(self._dtype)
+        return gram.to(self.dtype)
+
+    def gram_in_numbers(self) -> list[list[float]]:
+        """Return `gram` in plain numbers, for a step whose losses are on the CPU."""
+        if self._usual is not None:
+            return dot_products(self._usual)
+        numbers: list[list[float]] = self.gram().tolist()
+        return numbers
 
     def mixture(self, weights: Tensor) -> Gradient:
         """Return ``weights @ rows``, formed in the buffers of the first row that has some."""
-        if self._usual and self._device.type == "cpu":
-            numbers = weights.tolist()
-            columns = zip(*self._usual, strict=True)
-            return [_mixture_in_numbers(column, numbers) for column in columns]
         scalars = weights.unbind()
         if self._usual is None:
             return [_mixture(column, scalars) for column in zip(*self._rows, strict=True)]
@@ -71,16 +72,11 @@ class Matrix:
                 first.addcmul_(gradient, weight)
         return mixed
 
-    def _gram_in_numbers(self, rows: list[list[Tensor]]) -> Tensor:
-        size = len(rows)
-        pairs = [(i, j) for i in range(size) for j in range(i, size)]
-        sums = dict.fromkeys(pairs, 0.0)
-        for column in zip(*rows, strict=True):
-            vectors = [gradient.view(-1) for gradient in column]
-            for i, j in pairs:
-                sums[i, j] += torch.dot(vectors[i], vectors[j]).item()
-        gram = [[sums[min(i, j), max(i, j)] for j in range(size)] for i in range(size)]
-        return torch.tensor(gram, dtype=self._dtype)
+    def mixture_in_numbers(self, weights: list[float], dtype: torch.dtype) -> Gradient:
+        """Return `mixture` for weights in plain numbers, which stand for some of this dtype."""
+        if self._usual is not None:
+            return mixture(self._usual, weights, dtype)
+        return self.mixture(as_tensor(weights, dtype))
 
     def _dot(self, left: Tensor | None, right: Tensor | None) -> Tensor:
         if left is None or right is None:
@@ -91,16 +87,6 @@ class Matrix:
         pieces = [slice(start, start + _PIECE) for start in range(0, len(left) or 1, _PIECE)]
         dots = [torch.dot(left[piece].float(), right[piece].float()) for piece in pieces]
         return torch.stack(dots).sum().to(self._device)
-
-
-def _mixture_in_numbers(gradients: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    total = gradients[0]
-    if weights[0] != 1:
-        total.mul_(weights[0])
-    for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
-        if weight != 0:
-            total.add_(gradient, alpha=weight)
-    return total
 
 
 def _mixture(gradients: Gradient, weights: Sequence[Tensor]) -> Tensor | None:
@@ -115,28 +101,46 @@ def _mixture(gradients: Gradient, weights: Sequence[Tensor]) -> Tensor | None:
     return first.copy_(total) if narrow else total
 
 
-def _narrowest(rows: list[list[Tensor]]) -> torch.dtype:
-    """Return the dtype that says how far the dot products can be trusted."""
-    wide = all(each.dtype == torch.float64 for row in rows for each in row)
-    return torch.float64 if wide and any(rows) else torch.float32
+def _narrowest(rows: Sequence[Gradient]) -> torch.dtype:
+    """Return the narrowest dtype of the rows, float32 at least."""
+    dtypes = (each.dtype for row in rows for each in row if each is not None)
+    wide = next(dtypes, None) is torch.float64 and all(each is torch.float64 for each in dtypes)
+    return torch.float64 if wide else torch.float32
 
 
-def _are_plain(rows: list[list[Tensor]], device: torch.device) -> bool:
-    return all(
-        each.dtype in _FULL_PRECISION
-        and each.layout is torch.strided
-        and each.is_contiguous()
-        and each.device == device
-        for row in rows
-        for each in row
-    )
-
-
-def _check_dense(rows: list[list[Tensor]]) -> None:
+def _usual(rows: Sequence[Gradient], device: torch.device) -> Sequence[Sequence[Tensor]] | None:
+    """Return the rows if the shortest way is open to them."""
     for row in rows:
         for each in row:
-            if each.layout is not torch.strided or each.is_complex():
+            if (
+                each is None
+                or each.dtype not in _FULL_PRECISION
+                or each.layout is not torch.strided
+                or not each.is_contiguous()
+                or each.device != device
+            ):
+                return None
+    return rows  # type: ignore[return-value]
+
+
+def _check_dense(rows: Sequence[Gradient]) -> None:
+    for row in rows:
+        for each in row:
+            if each is not None and (each.layout is not torch.strided or each.is_complex()):
                 raise EngramError(
                     f"Gradients must be dense and real, and one of shape {list(each.shape)} is "
                     f"{each.layout} of {each.dtype}; an embedding needs sparse=False."
                 )
+
+
+def _check_buffers(rows: Sequence[Gradient]) -> None:
+    """Refuse gradients that a wrapper keeps in buffers of its own and has overwritten."""
+    for column in zip(*rows, strict=True):
+        buffers = [each.data_ptr() for each in column if each is not None]
+        if len(buffers) > 1 and any(buffers):  # one parameter tells; an empty one is at 0
+            if len(set(buffers)) < len(buffers):
+                raise EngramError(
+                    "Two rows share their memory, as with gradient_as_bucket_view=True of "
+                    "DistributedDataParallel; compute the losses under its no_sync()."
+                )
+            return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.gradients._loss import check_loss, compared_value
 from engram.gradients._mix import Mix, check_rule, mix_rows
 from engram.gradients._parallel import average_rows
@@ -94,16 +94,19 @@ class GradientMixer:
                 its penalty or its label smoothing, for example.
         """
         check_loss(loss)
-        others = {name: other for name, other in self._rows.items() if name != row}
-        self._check_name(row, others)
+        try:
+            hash(row)
+        except TypeError:
+            raise EngramError(f"row must be a name or a number, not {shown(row)}.") from None
         filled = Row(compared_value(loss, value))
         known = self._rows.get(row)
         if known is not None:
             filled = replace(known, value=known.value + filled.value)
+        else:
+            self._check_name(row)
         try:
             scaled = loss if self._scaler is None else self._scaler.scale(loss)
-            filled.add_gradient(scaled, self._parameters())
-            _check_buffers(filled, others.values())
+            filled.add_gradient(scaled, optimized(self._optimizer))
         except BaseException:
             self._rows = {}  # the rows may hold a part of what they should
             raise
@@ -115,7 +118,7 @@ class GradientMixer:
         Also where it raises, the rows are gone and ``.grad`` is None.
         """
         rows, self._rows = self._rows, {}
-        parameters = self._parameters()
+        parameters = optimized(self._optimizer)
         clear_gradients(parameters)
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         names = sorted(rows, key=lambda name: name != _CURRENT)
@@ -133,24 +136,13 @@ class GradientMixer:
             scale = self._scaler.scale(torch.ones_like(losses[0]))  # not read back to the host
         return mix_rows(self._rule, losses, gradients, trained, scale)
 
-    def _parameters(self) -> list[Tensor]:
-        return optimized(self._optimizer)
-
-    def _check_name(self, row: Hashable, others: Iterable[Hashable]) -> None:
+    def _check_name(self, row: Hashable) -> None:
+        """Refuse a second reference row where the rule wants one."""
         if self._rule.reference != "pooled" or row == _CURRENT:
             return
-        for other in others:
+        for other in self._rows:
             if other != _CURRENT:
                 raise EngramError(
                     f"{type(self._rule).__name__} pools the memory in one row, which is {other!r} "
                     f"already, so {row!r} cannot be another one."
                 )
-
-
-def _check_buffers(row: Row, others: Iterable[Row]) -> None:
-    """Refuse gradients that a wrapper keeps in buffers of its own and has just overwritten."""
-    if any(row.shares_memory(other) for other in others):
-        raise EngramError(
-            "Two rows share their memory, as with gradient_as_bucket_view=True of "
-            "DistributedDataParallel; compute the losses under its no_sync()."
-        )

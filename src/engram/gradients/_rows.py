@@ -21,37 +21,38 @@ class Row:
     parameters: Sequence[Tensor] = ()
     gradient: Gradient = ()
 
-    def add_gradient(
-        self, loss: Tensor, parameters: Sequence[Tensor], *, retain_graph: bool = False
-    ) -> None:
-        """Add ``loss``'s gradient to the row, and leave every parameter's ``.grad`` None.
+    def add_gradient(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
+        """Add ``loss``'s gradient to the row.
 
         Autograd itself accumulates: it adds to the row's buffers where there are some and hands
         over its own where there are none, so a row costs no copy.
         """
-        for parameter, gradient in zip(parameters, self.over(parameters), strict=True):
-            parameter.grad = gradient
-        try:
-            torch.autograd.backward(loss, retain_graph=retain_graph)
-            self.parameters, self.gradient = parameters, [each.grad for each in parameters]
-        finally:
-            clear_gradients(parameters)
+        self.gradient = differentiate(loss, parameters, self.over(parameters))
+        self.parameters = parameters
 
     def over(self, parameters: Sequence[Tensor]) -> Gradient:
         """Return the gradient over ``parameters``, 0 for those that are new."""
-        if not self.parameters:
-            return [None] * len(parameters)
         if len(parameters) == len(self.parameters) and all(map(is_, parameters, self.parameters)):
             return self.gradient
         known = {id(each): g for each, g in zip(self.parameters, self.gradient, strict=True)}
         return [known.get(id(each)) for each in parameters]
 
-    def shares_memory(self, other: Row) -> bool:
-        """Tell whether the first parameter that both reach has one gradient in both."""
-        for own, their in zip(self.gradient, other.over(self.parameters), strict=True):
-            if own is not None and their is not None:
-                return own.data_ptr() == their.data_ptr()
-        return False
+
+def differentiate(
+    loss: Tensor,
+    parameters: Sequence[Tensor],
+    known: Gradient | None = None,
+    *,
+    retain_graph: bool = False,
+) -> Gradient:
+    """Return the loss's gradient, added to the ``known`` one, and leave every ``.grad`` None."""
+    for place, parameter in enumerate(parameters):
+        parameter.grad = None if known is None else known[place]
+    try:
+        torch.autograd.backward(loss, retain_graph=retain_graph)
+        return [parameter.grad for parameter in parameters]
+    finally:
+        clear_gradients(parameters)
 
 
 def optimized(optimizer: Optimizer) -> list[Tensor]:

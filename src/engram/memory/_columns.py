@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.memory._example import Id, Tags
 from engram.memory._slots import NONE
 
@@ -61,7 +61,7 @@ def identities(values: Ids) -> list[Id]:
     """Return the ids as Python integers and strings, or refuse what is neither."""
     column = None if isinstance(values, str) else _plain(values)
     if not isinstance(column, list):
-        raise EngramError(f"ids is {values!r}; give a list with one id for each example.")
+        raise EngramError(f"ids is {shown(values)}; give a list with one id for each example.")
     if not _IDENTITIES.issuperset(map(type, column)):
         column = [_identity(value) for value in column]
     return column
@@ -71,7 +71,7 @@ def integers(name: str, values: Integers, count: int | None) -> list[int]:
     """Return ``count`` integers, or refuse what is not that."""
     column = _plain(values)
     if not isinstance(column, list):
-        raise EngramError(f"{name} is {values!r}; give one integer for each example.")
+        raise EngramError(f"{name} is {shown(values)}; give one integer for each example.")
     if not _INTEGERS.issuperset(map(type, column)):
         try:
             column = [operator.index(value) for value in column]
@@ -99,18 +99,22 @@ def _tags(tags: Tags | Sequence[Tags | None], count: int) -> list[Tags | None]:
     """Return the tags of each example; a single mapping is every example's."""
     if isinstance(tags, Mapping):
         return [_checked(tags)] * count
-    if not isinstance(tags, Iterable):
-        raise EngramError(f"The tags {tags!r} are not a mapping of names to values.")
-    return _counted("tags", [None if own is None else _checked(own) for own in tags], count)
+    column = _plain(tags)
+    if not isinstance(column, list):
+        raise EngramError(f"The tags {shown(tags)} are not a mapping of names to values.")
+    return _counted("tags", [None if own is None else _checked(own) for own in column], count)
 
 
 def _plain(values: Values) -> Values:
     """Return the list behind an array or an iterable, and anything else as it is."""
     if isinstance(values, list):
         return values
-    if hasattr(values, "tolist"):
-        return values.tolist()
-    return list(values) if isinstance(values, Iterable) else values
+    try:
+        if hasattr(values, "tolist"):
+            return values.tolist()
+        return list(values) if isinstance(values, Iterable) else values
+    except (TypeError, RuntimeError):  # a sparse tensor, one without values, no list after all
+        return None
 
 
 def _check_range(name: str, least: int, most: int) -> None:
@@ -134,13 +138,13 @@ def _identity(value: object) -> Id:
             raise TypeError
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise EngramError(f"The id {value!r} is neither an integer nor a string.") from None
+        raise EngramError(f"The id {shown(value)} is neither an integer nor a string.") from None
 
 
 def _checked(tags: object) -> Tags:
     """Return a copy of the tags: JSON scalars by name, so that they can be saved as they are."""
     if not isinstance(tags, Mapping):
-        raise EngramError(f"The tags {tags!r} are not a mapping of names to values.")
+        raise EngramError(f"The tags {shown(tags)} are not a mapping of names to values.")
     for name, value in tags.items():
         fits = value is None or isinstance(value, str | int | float)
         if (
@@ -150,7 +154,7 @@ def _checked(tags: object) -> Tags:
             or value != value
         ):
             raise EngramError(
-                f"The tag {name!r}: {value!r} must be a string naming a string, a finite number, "
-                "a truth value or None."
+                f"The tag {shown(name)}: {shown(value)} must be a string naming a string, a finite "
+                "number, a truth value or None."
             )
     return dict(tags)

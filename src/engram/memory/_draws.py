@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from engram.errors import EngramError
 from engram.memory._slots import Indices
 
 _MOST = 32
@@ -28,36 +32,39 @@ class Draws:
 
     def __init__(self, seed: int) -> None:
         self.generator = np.random.default_rng((seed, 1))
-        self._available = 0
-        self._ahead: Indices = np.empty((0, 0), np.int64)  # [draws, count]
+        self._question = (0, 0)  # how many of how many
+        self._ahead: deque[Tensor] = deque()
         self._block = 1
 
-    def take(self, count: int, available: int) -> Indices:
+    def take(self, count: int, available: int) -> Tensor:
         """Return ``count`` slots of 0..available-1, all in order if there are fewer."""
         if count >= available:
-            return np.arange(available)
-        if self._available != available or self._ahead.shape[1] != count:
-            self._available, self._block = available, 1
-            self._ahead = np.empty((0, count), np.int64)
-        if not len(self._ahead):
+            return torch.arange(available)
+        if self._question != (count, available):
+            self._question, self._block = (count, available), 1
+            self._ahead.clear()
+        if not self._ahead:
             draws = [draw(available, count, self.generator) for _ in range(self._block)]
-            self._ahead = np.stack(draws)
+            self._ahead.extend(torch.from_numpy(np.stack(draws)).unbind())
             self._block = min(2 * self._block, _MOST)
-        slots: Indices = self._ahead[0]
-        self._ahead = self._ahead[1:]
-        return slots
+        return self._ahead.popleft()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generator's state and what was drawn ahead of it."""
+        count, available = self._question
+        ahead = np.array([slots.numpy() for slots in self._ahead], np.int64)
         return {
             "generator": self.generator.bit_generator.state,
-            "available": self._available,
-            "ahead": self._ahead.copy(),
+            "available": available,
+            "ahead": ahead.reshape(len(self._ahead), count),
             "block": self._block,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a `state_dict`, bit for bit."""
+        ahead, available = state["ahead"], state["available"]
+        if ((ahead < 0) | (ahead >= available)).any():
+            raise EngramError("The state has slots drawn ahead that nobody sits in.")
         self.generator.bit_generator.state = state["generator"]
-        self._available, self._block = state["available"], state["block"]
-        self._ahead = state["ahead"].copy()
+        self._question, self._block = (ahead.shape[1], available), state["block"]
+        self._ahead = deque(torch.from_numpy(ahead.copy()).unbind())

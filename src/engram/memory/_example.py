@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 from torch import Tensor
 
-from engram.errors import EngramError, unknown
+from engram.errors import EngramError, shown, unknown
 from engram.memory._structure import Batch
 
 Id: TypeAlias = int | str
@@ -75,8 +76,13 @@ def condition(where: Where) -> Callable[[Example], bool]:
     asked = {field: value for field, value in where.items() if field != "tags"}
     tags = where.get("tags", {})
     if not isinstance(tags, Mapping):
-        raise EngramError(f"where['tags'] is {tags!r}; give a mapping, such as {{'source': 'a'}}.")
+        raise EngramError(
+            f"where['tags'] is {shown(tags)}; give a mapping, such as {{'source': 'a'}}."
+        )
     wanted = tags.items()
+    for field, value in (*asked.items(), *wanted):
+        if not isinstance(value, Scalar | np.generic):  # an array is neither equal nor not
+            raise EngramError(f"where[{field!r}] is {shown(value)}; give a number or a string.")
 
     def matches(example: Example) -> bool:
         held = example.tags or {}

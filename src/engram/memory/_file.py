@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 
 FORMAT = "engram-memory"
 VERSION = 1
@@ -29,17 +29,18 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "version": str(VERSION), "document": json.dumps(document)}
     metadata["sha256"] = _digest(metadata, tensors)
-    target = Path(path)
+    target = _place(path)
     temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}"
     try:
         save_file(tensors, temporary, metadata)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:  # a value: no name for a file
         raise EngramError(f"The memory could not be saved as {target}: {error}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError, ValueError):
+            temporary.unlink(missing_ok=True)
     _sync_folder(target.parent)
 
 
@@ -47,18 +48,26 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the state that `write` wrote, or refuse what is not whole and its own."""
     from safetensors import SafetensorError, safe_open
 
+    place = _place(path)
     try:
-        with safe_open(os.fspath(path), framework="pt") as file:
+        with safe_open(place, framework="pt") as file:
             metadata = file.metadata() or {}
             _check_version(path, metadata)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a value: no name for a file
         raise EngramError(f"The memory {path} cannot be read: {error}.") from error
     except SafetensorError as error:
         raise EngramError(f"{path} is not a memory file, or is damaged: {error}.") from error
     if metadata.get("sha256") != _digest(metadata, tensors):
         raise EngramError(f"The memory {path} is damaged: its checksum does not match.")
     return _join(json.loads(metadata["document"]), tensors)
+
+
+def _place(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise EngramError(f"path must be that of a file, not {shown(path)}.") from None
 
 
 def _check_version(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:

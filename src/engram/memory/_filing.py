@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
-from engram.memory._example import Id, Tags
+from engram.memory._example import Id
 from engram.memory._groups import Group, Groups, Key
 from engram.memory._policies import Policy
-from engram.memory._slots import NONE, Slots
-
-Newcomer: TypeAlias = tuple[int, Id, int, int, Tags | None]
-"""An example at the door: its place in the batch, its id, task, label and tags."""
-
+from engram.memory._slots import NONE, Newcomer, Slots
 
 _POOL: Key = (NONE, NONE)
 
@@ -45,23 +40,23 @@ class Filing:
 
     def offer(self, newcomer: Newcomer, chance: float) -> None:
         """Keep the newcomer or not, as the policy and ``chance`` (uniform in [0, 1)) decide."""
-        _, id, task, label, _ = newcomer
-        key = (task, label) if self.policy.by_class else _POOL
+        slots, id = self.slots, newcomer[1]
+        key = newcomer[2:4] if self.policy.by_class else _POOL
         group = self.groups.find(key)
         group.seen += 1
         if len(group.members) < group.limit and self._make_room(group, chance):
             self.groups.grow(key, id)
-            self.slots.append(*newcomer)
+            slots.append(newcomer)
             return
         leaving = group.exchange(id, chance)
         if leaving is None:
             return
-        slot = self.slots.slot_of[leaving]
-        if slot >= self.slots.sealed:
-            self.slots.replace(slot, *newcomer)
+        slot = slots.slot_of[leaving]
+        if slot >= slots.sealed:
+            slots.replace(slot, newcomer)
         else:  # the slot may be sampled already, the newcomer not before its task has ended
-            self.slots.remove(slot)
-            self.slots.append(*newcomer)
+            slots.remove(slot)
+            slots.append(newcomer)
 
     def _make_room(self, group: Group, chance: float) -> bool:
         """Tell whether the group may grow; in a full memory, at a larger one's expense."""
@@ -79,7 +74,7 @@ class Filing:
         if slot is None:
             return False
         if self.key_at(slot) == self.key(task, label):
-            self.slots.replace(slot, *newcomer)
+            self.slots.replace(slot, newcomer)
             return True
         self.discard([id])
         return False

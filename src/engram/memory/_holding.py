@@ -26,6 +26,11 @@ class Prepared(NamedTuple):
     tensors: list[Tensor]
     metadata: Incoming
 
+    @property
+    def size(self) -> int:
+        """How many examples there are."""
+        return len(self.metadata.tasks)
+
 
 class Holding:
     """What a `Memory` does at every step of a training run."""
@@ -48,7 +53,7 @@ class Holding:
         self.max_bytes = max_bytes
         self.erasures: list[Erasure] = []
         self._ledger = Ledger(policy, max_examples=max_examples, seed=seed)
-        self._draws = Draws(seed)
+        self._draws = Draws(natural("seed", seed))
         self._table: Indices | None = None
         self._columns: list[Tensor] = []  # the table's, as tensors
 
@@ -92,7 +97,7 @@ class Holding:
         """
         tensors = self.storage.check(batch)
         labels = self.storage.labels(batch) if labels is None else labels
-        metadata = self._ledger.prepare(tasks, labels, ids, tags, count=len(tensors[0]))
+        metadata = self._ledger.prepare(tasks, labels, ids, tags, count=tensors[0].shape[0])
         if self.max_bytes is not None and not self.storage.rows:
             size = example_nbytes(tensors)
             if size > self.max_bytes:
@@ -103,25 +108,24 @@ class Holding:
 
     def file(self, prepared: Prepared) -> None:
         """Add what `prepare` has checked."""
-        batch, tensors, metadata = prepared
-        count = len(tensors[0])
-        if not count:
+        if not prepared.size:
             return
-        self._make_room(batch, tensors, count)
-        slots = self._ledger.file(metadata)
+        if len(self._ledger) + prepared.size > self.storage.rows:
+            self._make_room(prepared)
+        slots = self._ledger.file(prepared.metadata)
         if self._ledger.moves is not None:
             self.storage.move(self._ledger.moves)
-        self.storage.write(slots, tensors)
+        self.storage.write(slots, prepared.tensors)
 
-    def _make_room(self, batch: Batch, tensors: list[Tensor], count: int) -> None:
+    def _make_room(self, prepared: Prepared) -> None:
         """Allocate rows before the books change: running out of memory leaves them as they were."""
-        rows, needed = self.storage.rows, len(self._ledger) + count
-        if rows and (needed <= rows or rows == self._ledger.capacity):
+        rows, needed = self.storage.rows, len(self._ledger) + prepared.size
+        if rows and rows == self._ledger.capacity:
             return
         if self.max_bytes is not None and not rows:
-            self._ledger.restrict(self.max_bytes // max(example_nbytes(tensors), 1))
-        wanted = max(needed, 2 * rows)
-        self.storage.resize(self._ledger.rows(wanted, at_once=self.max_bytes is not None), batch)
+            self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
+        rows = self._ledger.rows(max(needed, 2 * rows), at_once=self.max_bytes is not None)
+        self.storage.resize(rows, prepared.batch)
 
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
@@ -138,22 +142,24 @@ class Holding:
         """
         if type(count) is not int or count < 0:
             count = natural("count", count)
-        if not self.available:
+        available = self._ledger.available
+        if not available:
             return None
         if not by_task:
-            return self._read(self._draws.take(count, self.available))
+            return self._read(self._draws.take(count, available))
+        generator = self._draws.generator
         return {
-            task: self._read(slots[draw(len(slots), count, self._draws.generator)])
+            task: self._read(torch.from_numpy(slots[draw(len(slots), count, generator)]))
             for task, slots in self._ledger.slots_by_task().items()
         }
 
-    def _read(self, slots: Indices) -> Sample:
-        ledger, place, index = self._ledger, self.storage.place, torch.from_numpy(slots)
+    def _read(self, slots: Tensor) -> Sample:
+        ledger, place = self._ledger, self.storage.place
         if self._table is not ledger.table:
             self._table = ledger.table
             self._columns = [torch.from_numpy(column) for column in self._table]
-        batch = self.storage.read(place(index))
-        tasks, labels, numbers = (column.index_select(0, index) for column in self._columns)
+        batch = self.storage.read(place(slots))
+        tasks, labels, numbers = (column.index_select(0, slots) for column in self._columns)
         return Sample(
             batch,
             place(tasks) if ledger.has_tasks else None,

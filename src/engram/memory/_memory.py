@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.memory import _file
 from engram.memory._columns import Ids, Integers, integers
+from engram.memory._draws import Draws
 from engram.memory._example import Erasure, Example, Sample, Where
 from engram.memory._holding import Holding
 from engram.memory._ledger import Ledger
-from engram.memory._policies import policy_from_json
-from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors
+from engram.memory._policies import policy_from_json, positive
+from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors, trusting_nobody
 from engram.memory._tensor_storage import TensorStorage
 
 
@@ -56,8 +57,10 @@ class Memory(Holding):
         """Return the examples in these slots, available or not."""
         wanted = np.array(integers("slots", slots, None), np.int64)
         if not len(self) or ((wanted < 0) | (wanted >= len(self))).any():
-            raise EngramError(f"The memory holds the slots 0 to {len(self) - 1}; not {slots}.")
-        return self._read(wanted)
+            raise EngramError(
+                f"The memory holds the slots 0 to {len(self) - 1}; not {shown(slots)}."
+            )
+        return self._read(torch.from_numpy(wanted))
 
     def erase(
         self, ids: Ids | None = None, where: Where | None = None, reason: str = ""
@@ -69,7 +72,7 @@ class Memory(Holding):
         too, and never enters.
         """
         if not isinstance(reason, str):  # it is saved with the memory
-            raise EngramError(f"reason is {reason!r}; give a string.")
+            raise EngramError(f"reason is {shown(reason)}; give a string.")
         leaving = self._ledger.named(ids, where)
         moves = self._ledger.erase(leaving)
         if moves is not None:
@@ -97,17 +100,30 @@ class Memory(Holding):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy and kind of storage, bit for bit."""
-        parts = ["max_bytes", "draws", "erasures", "ledger", "storage"]
-        if sorted(state) != sorted(parts):
-            raise EngramError(f"A memory's state holds {parts}, and this one {[*state]}.")
-        ledger = Ledger(self.policy)
-        ledger.load_state_dict(to_arrays(state["ledger"]))
-        rows = ledger.rows(len(ledger), at_once=state["max_bytes"] is not None)
-        self.storage.load_state_dict(state["storage"], rows)
-        self._ledger, self.max_bytes = ledger, state["max_bytes"]
-        self._draws.load_state_dict(to_arrays(state["draws"]))
-        records = from_bytes(state["erasures"].cpu().numpy())
-        self.erasures = [Erasure(when, tuple(ids), reason) for when, ids, reason in records]
+        parts = {"max_bytes", "draws", "erasures", "ledger", "storage"}
+        if not isinstance(state, Mapping) or state.keys() != parts:
+            held = [*state] if isinstance(state, Mapping) else shown(state)
+            raise EngramError(f"A memory's state holds {sorted(parts)}, and this one {held}.")
+        with trusting_nobody():
+            ledger, draws = Ledger(self.policy), Draws(0)
+            ledger.load_state_dict(to_arrays(state["ledger"]))
+            draws.load_state_dict(to_arrays(state["draws"]))
+            records = from_bytes(state["erasures"].cpu().numpy())
+            erasures = [Erasure(when, tuple(ids), reason) for when, ids, reason in records]
+            self._take_over(state, ledger)
+        self._ledger, self._draws, self.erasures = ledger, draws, erasures
+
+    def _take_over(self, state: Mapping[str, Any], ledger: Ledger) -> None:
+        """Fill the storage with as many rows as the ledger knows, or leave it as it is."""
+        max_bytes, stored = state["max_bytes"], state["storage"]
+        if max_bytes is not None:
+            positive("max_bytes", max_bytes)
+        lengths = {len(rows) for rows in stored["rows"].values()}
+        if lengths - {len(ledger)} or (len(ledger) and not lengths):
+            raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
+        rows = ledger.rows(len(ledger), at_once=max_bytes is not None)
+        self.storage.load_state_dict(stored, rows)
+        self.max_bytes = max_bytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file; a failure leaves an older file as it was.
@@ -129,12 +145,13 @@ class Memory(Holding):
         ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
         of the same data.
         """
-        state = _file.read(path)
-        if state["storage"]["kind"] == "indices" and storage is None:
-            raise EngramError(
-                f"The memory {path} holds indices into data; give storage=IndexStorage(data)."
-            )
-        policy = policy_from_json(state["ledger"]["policy"])
-        memory = cls(policy, TensorStorage(device) if storage is None else storage)
-        memory.load_state_dict(state)
-        return memory
+        with trusting_nobody():
+            state = _file.read(path)
+            if state["storage"]["kind"] == "indices" and storage is None:
+                raise EngramError(
+                    f"The memory {path} holds indices into data; give storage=IndexStorage(data)."
+                )
+            policy = policy_from_json(state["ledger"]["policy"])
+            memory = cls(policy, TensorStorage(device) if storage is None else storage)
+            memory.load_state_dict(state)
+            return memory

@@ -9,13 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
+
+_MOST = 2**63  # what an integer of an array can hold is less
 
 
 def positive(name: str, value: object) -> None:
     """Refuse a ``value`` that is not a whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise EngramError(f"{name} is {value!r}; it must be a whole number of at least 1.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _MOST:
+        wanted = "a whole number of at least 1 and below 2^63"
+        raise EngramError(f"{name} is {shown(value)}; it must be {wanted}.")
 
 
 def natural(name: str, value: object) -> int:
@@ -24,7 +27,7 @@ def natural(name: str, value: object) -> int:
     with suppress(TypeError):
         number = operator.index(number)  # type: ignore[arg-type]
     if not isinstance(number, int) or number < 0:
-        raise EngramError(f"{name} is {value!r}; it must be a whole number of at least 0.")
+        raise EngramError(f"{name} is {shown(value)}; it must be a whole number of at least 0.")
     return number
 
 
@@ -38,6 +41,9 @@ class _PerClass:
 
     def __post_init__(self) -> None:
         positive("per_class", self.per_class)
+        if not isinstance(self.include_current, bool):
+            told = shown(self.include_current)
+            raise EngramError(f"include_current is {told}; it must be True or False.")
 
     @property
     def group_limit(self) -> int:

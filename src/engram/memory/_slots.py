@@ -15,6 +15,9 @@ NONE = int(np.iinfo(np.int64).min)
 
 Indices: TypeAlias = NDArray[np.int64]
 
+Newcomer: TypeAlias = tuple[int, Id, int, int, Tags | None]
+"""An example at the door: its place in the batch, its id, task, label and tags."""
+
 
 class Moves(NamedTuple):
     """Rows that change their slot, for a storage to follow.
@@ -83,8 +86,9 @@ class Slots:
             self.tags[slot],
         )
 
-    def append(self, place: int, id: Id, task: int, label: int, tags: Tags | None) -> None:
-        """Seat the newcomer at this place of the batch in a slot of its own."""
+    def append(self, newcomer: Newcomer) -> None:
+        """Seat a newcomer in a slot of its own."""
+        _, id, task, label, tags = newcomer
         slot = len(self.ids)
         if not slot:
             self.has_tasks, self.has_labels = task != NONE, label != NONE
@@ -94,12 +98,11 @@ class Slots:
         self.ids.append(id)
         self.tags.append(tags)
         self.slot_of[id] = slot
-        self.replace(slot, place, id, task, label, tags)
+        self.replace(slot, newcomer)
 
-    def replace(
-        self, slot: int, place: int, id: Id, task: int, label: int, tags: Tags | None
-    ) -> None:
+    def replace(self, slot: int, newcomer: Newcomer) -> None:
         """Seat a newcomer in a slot that another one leaves."""
+        place, id, task, label, tags = newcomer
         del self.slot_of[self.ids[slot]]
         self.slot_of[id] = slot
         self.ids[slot] = id

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engram.errors import EngramError
+from engram.memory._columns import identities
 from engram.memory._filing import Filing
 from engram.memory._policies import Policy
 
@@ -27,6 +30,18 @@ def to_bytes(document: object) -> NDArray[np.uint8]:
 def from_bytes(array: NDArray[np.uint8]) -> Json:
     """Return the document that `to_bytes` wrote."""
     return json.loads(array.tobytes().decode())
+
+
+@contextmanager
+def trusting_nobody() -> Iterator[None]:
+    """Tell in one sentence what a state that is no memory's, or a damaged one, makes go wrong."""
+    try:
+        yield
+    except EngramError:
+        raise
+    except Exception as error:  # whoever made it, it may raise anything
+        told = f"{type(error).__name__}: {error}"
+        raise EngramError(f"The state is not a memory's, or is damaged ({told}).") from error
 
 
 def save_filing(filing: Filing) -> State:
@@ -54,13 +69,16 @@ def load_filing(policy: Policy, state: Mapping[str, Any]) -> Filing:
     filing = Filing(policy, state["max_examples"])
     slots = filing.slots
     tags = from_bytes(state["tags"])
-    ids = from_bytes(state["ids"])
+    ids = identities(from_bytes(state["ids"]))
+    sealed, seated = state["sealed"], sorted(state["members"].tolist())
+    if seated != [*range(len(set(ids)))] or not 0 <= sealed <= len(ids):
+        raise EngramError("The state's groups are not those of its examples.")
     slots.expect(ids)
     rows = zip(ids, state["tasks"].tolist(), state["labels"].tolist(), strict=True)
     for slot, (id, task, label) in enumerate(rows):
-        slots.append(slot, id, task, label, tags.get(str(slot)))
+        slots.append((slot, id, task, label, tags.get(str(slot))))
     slots.settle(len(ids))
-    slots.sealed = state["sealed"]
+    slots.sealed = sealed
     start = 0
     for task, label, limit, seen, size in state["groups"].tolist():
         members = state["members"][start : start + size].tolist()

@@ -44,17 +44,16 @@ def flatten(structure: Structure, batch: object) -> list[Tensor]:
     if kind == "dict":
         if not isinstance(batch, Mapping) or batch.keys() != parts.keys():
             raise _differs(structure, batch)
-        pairs = [(part, batch[name]) for name, part in parts.items()]
-    else:
-        wanted = tuple if kind == "tuple" else list
-        if not isinstance(batch, wanted) or len(batch) != len(parts):
-            raise _differs(structure, batch)
-        pairs = list(zip(parts, batch, strict=True))
-    return [
-        tensor
-        for part, own in pairs
-        for tensor in ((own,) if part == "tensor" and type(own) is Tensor else flatten(part, own))
-    ]
+        parts, batch = parts.values(), [batch[name] for name in parts]
+    elif not isinstance(batch, tuple if kind == "tuple" else list) or len(batch) != len(parts):
+        raise _differs(structure, batch)
+    tensors: list[Tensor] = []
+    for part, own in zip(parts, batch, strict=True):
+        if part == "tensor" and isinstance(own, Tensor):
+            tensors.append(own)
+        else:
+            tensors += flatten(part, own)
+    return tensors
 
 
 def rebuild(structure: Structure, tensors: Iterator[Tensor]) -> Batch:

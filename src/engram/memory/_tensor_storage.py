@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.memory._slots import Moves
 from engram.memory._structure import (
     Batch,
@@ -40,16 +40,18 @@ class TensorStorage:
     def __init__(self, device: torch.device | str | None = None) -> None:
         try:
             self.device = None if device is None else torch.device(device)
-        except RuntimeError:
+            if self.device is not None and self.device.type == "meta":  # which holds nothing
+                raise ValueError
+        except (RuntimeError, TypeError, ValueError):
             raise EngramError(
-                f"device is {device!r}; give one such as 'cpu' or 'cuda:0'."
+                f"device is {shown(device)}; give one such as 'cpu' or 'cuda:0'."
             ) from None
         self.rows = 0
         """How many rows are allocated."""
         self._structure: Structure | None = None
         self._rows: list[Tensor] = []
         self._examples: list[tuple[torch.Size, torch.dtype]] = []
-        self._accepted: tuple[list[torch.Size], list[torch.dtype]] | None = None
+        self._accepted: list[tuple[torch.Size, torch.dtype]] | None = None
         self._on_host = True
 
     @property
@@ -60,8 +62,8 @@ class TensorStorage:
     def check(self, batch: object) -> list[Tensor]:
         """Return the batch's tensors, or refuse a batch that does not fit the first one."""
         tensors = flatten(describe(batch) if self._structure is None else self._structure, batch)
-        shapes = [tensor.shape for tensor in tensors], [tensor.dtype for tensor in tensors]
-        if shapes == self._accepted:
+        kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        if kinds == self._accepted:
             return tensors
         check_lengths(tensors)
         for tensor, (shape, dtype) in zip(tensors, self._examples, strict=False):
@@ -70,10 +72,13 @@ class TensorStorage:
                     f"A tensor of the batch has examples of {tuple(tensor.shape[1:])} "
                     f"{tensor.dtype}; in the first batch they were {tuple(shape)} {dtype}."
                 )
-        if any(tensor.layout is not torch.strided for tensor in tensors):
-            raise EngramError("The tensors of a batch must be dense; one of these is sparse.")
+        if any(tensor.layout is not torch.strided or tensor.is_meta for tensor in tensors):
+            raise EngramError(
+                "The tensors of a batch must be dense and have values; one of these is sparse or "
+                "on the device 'meta'."
+            )
         if self._examples:
-            self._accepted = shapes
+            self._accepted = kinds
         return tensors
 
     def labels(self, batch: object) -> Tensor | None:
@@ -107,10 +112,11 @@ class TensorStorage:
             slots, chosen = [slots[place] for place in kept], torch.tensor(kept, dtype=torch.int64)
             tensors = [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
         if slots:
-            target, device = self.place(torch.from_numpy(np.array(slots, np.int64))), self.device
+            # Nothing else makes a tensor of a few numbers as fast.
+            target = self.place(torch.frombuffer(array("q", slots), dtype=torch.int64))
             for row, tensor in zip(self._rows, tensors, strict=True):
-                own = tensor if tensor.device == device else tensor.to(device)
-                row.index_copy_(0, target, own.detach())
+                own = tensor if tensor.device == self.device else tensor.to(self.device)
+                row.index_copy_(0, target, own.detach() if own.requires_grad else own)
 
     def move(self, moves: Moves) -> None:
         """Move rows, and overwrite the rows that are free now with zeros."""
@@ -134,15 +140,20 @@ class TensorStorage:
         return {"kind": self.kind, "structure": self._structure, "rows": rows}
 
     def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
-        """Take over the rows and structure, copied into ``rows`` allocated ones."""
+        """Take over the rows and structure, copied into ``rows`` allocated ones, or neither."""
         if state["kind"] != self.kind:
             raise EngramError(
                 f"The state holds {state['kind']}; this memory's storage holds {self.kind}."
             )
+        before = dict(vars(self))
         self.rows, self._rows, self._examples = 0, [], []
         self._structure = self._accepted = None
-        if state["structure"] is not None:
-            tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
-            self.resize(rows, rebuild(state["structure"], iter(tensors)))
-            for row, tensor in zip(self._rows, tensors, strict=True):
-                row[: len(tensor)] = tensor
+        try:
+            if state["structure"] is not None:
+                tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
+                self.resize(rows, rebuild(state["structure"], iter(tensors)))
+                for row, tensor in zip(self._rows, tensors, strict=True):
+                    row[: len(tensor)] = tensor
+        except BaseException:
+            vars(self).update(before)
+            raise

@@ -92,8 +92,14 @@ class Method(ABC):
         return self.network.predict(self.parameters, inputs, columns, self.buffers)
 
     def facts(self) -> dict[str, int]:
-        """Return what the method holds, for one run."""
-        return {"parameters": self.network.size}
+        """Return what the method holds, for one run: ``state_bytes`` is all but the parameters.
+
+        Examples of its tasks are none of it; a method that keeps any tells ``memory_bytes``.
+        """
+        held = [getattr(self, name) for name in self.state if name != "parameters"]
+        tensors = [value for value in held if isinstance(value, Tensor)]
+        own = sum(tensor.nbytes for tensor in tensors) // len(self.parameters)
+        return {"parameters": self.network.size, "state_bytes": own}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything the next step depends on, apart from the stream."""
@@ -160,6 +166,6 @@ def names() -> list[str]:
 
 def method_entry(name: str) -> Entry:
     """Return the method of that name, or an error that lists the valid ones."""
-    if name not in _METHODS:
+    if not isinstance(name, str) or name not in _METHODS:
         raise unknown("method", name, _METHODS)
     return _METHODS[name]

@@ -13,7 +13,7 @@ from engram.errors import EngramError
 from engram.gradients import Mix
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
 from engram.methods._method import FinishedTask, Method, MethodSettings, Setup
-from engram.rules import GEM, Rule
+from engram.rules import Rule
 from engram.settings import Scalar, setting
 
 
@@ -61,10 +61,12 @@ class Replay(Method):
     def __init__(self, setup: Setup, settings: ReplaySettings, rule: Rule) -> None:
         super().__init__(setup, settings)
         self.rule = rule
-        self.capturable = not isinstance(rule, GEM)  # whose program is solved on the host
+        # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
+        self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
         stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
-        per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
+        shown = stream.examples * stream.passes
+        per_task = min(settings.memory_per_class * stream.classes_per_task, shown)
         capacity = per_task * stream.tasks
         policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
             "ring": lambda: ClassRing(settings.memory_per_class),

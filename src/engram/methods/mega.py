@@ -64,7 +64,9 @@ register(
         "mega-i",
         _mega1,
         Mega1Settings,
-        presets=with_presets({"permuted-mnist": {"epsilon": 0.1}}),  # tuned: docs/results
+        presets=with_presets(
+            {"permuted-mnist": {"epsilon": 0.1}, "split-cifar": {"epsilon": 0.1}}
+        ),  # tuned: docs/results
         search={"epsilon": (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)},
     )
 )

@@ -68,8 +68,9 @@ class ProgNn(Method):
         return self.progressive.predict(inputs, columns, task)
 
     def facts(self) -> dict[str, int]:
-        """Return what the method holds, for one run: the parameters of all columns so far."""
-        return {"parameters": self.progressive.size}
+        """Return what the method holds, for one run: all columns so far, and their averages."""
+        averages = sum(buffers.nbytes for buffers in self.progressive.buffers) // len(self._seeds)
+        return {"parameters": self.progressive.size, "state_bytes": averages}
 
     def state_dict(self) -> dict[str, Any]:
         """Return every column, the frozen ones included."""

@@ -1,5 +1,6 @@
 """Networks as functions of flat parameter vectors, stacked over runs."""
 
+from engram.models._branches import Branches
 from engram.models._mlp import MLP
 from engram.models._network import Network
 from engram.models._progressive import Progressive
@@ -7,4 +8,12 @@ from engram.models._progressive_mlp import ProgressiveMLP
 from engram.models._progressive_resnet import ProgressiveResNet
 from engram.models._resnet import ResNet
 
-__all__ = ["MLP", "Network", "Progressive", "ProgressiveMLP", "ProgressiveResNet", "ResNet"]
+__all__ = [
+    "MLP",
+    "Branches",
+    "Network",
+    "Progressive",
+    "ProgressiveMLP",
+    "ProgressiveResNet",
+    "ResNet",
+]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from engram.models._branches import Branches
 from engram.models._initial import SPREAD, draw_normal
 from engram.models._layout import Layout
 from engram.models._progressive import Progressive
@@ -55,13 +56,15 @@ class ProgressiveResNet(Progressive):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return logits, and a tape of them and of the parameters they come from."""
-        tape, logits = list[Tensor](), list[Tensor]()
+        tape, logits, branches = list[Tensor](), list[Tensor](), Branches(inputs.device)
         with torch.enable_grad():
             for run, images in enumerate(inputs):
                 frozen = self._pass(run, len(self.columns) - 1)
                 learned = frozen._replace(weights=leaves(frozen.weights), training=True)
-                logits.append(self._logits(run, images, len(self.columns) - 1, learned))
+                with branches.branch():
+                    logits.append(self._logits(run, images, len(self.columns) - 1, learned))
                 tape += learned.weights.values()
+            branches.join()
             stacked = torch.stack(logits)
         return stacked.detach(), [stacked, *tape]
 

@@ -1,24 +1,62 @@
-"""How a GPU multiplies."""
+"""How a device multiplies, and whether it always does so in the same order."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from engram.errors import EngramError, shown
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_WORKSPACES = (":4096:8", ":16:8")  # those with which NVIDIA promises the same bits
+
 
 @contextmanager
-def precision(name: str) -> Iterator[None]:
+def precision(name: str, *, deterministic: bool = False) -> Iterator[None]:
     """Let convolutions round what they multiply to 10 bits, or (``float32``) keep all of it.
 
     Matrix products keep all of it in any case: the dot products and mixtures of gradients are
-    among them. The fastest algorithm for each shape is found by trying.
+    among them. The fastest algorithm for each shape is found by trying, except where the bits
+    have to be the same each time (``deterministic``); an operation that cannot do so raises.
     """
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
-    torch.backends.cudnn.allow_tf32 = name != "float32"
-    torch.backends.cudnn.benchmark = True
+    cudnn = torch.backends.cudnn
+    before = cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+    strict = torch.get_deterministic_debug_mode()
+    cudnn.allow_tf32 = name != "float32"
+    cudnn.benchmark = not deterministic
+    if deterministic:
+        cudnn.deterministic = True
+        # As use_deterministic_algorithms(True), which would load a compiler besides.
+        torch.set_deterministic_debug_mode("error")
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = before
+        cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+        torch.set_deterministic_debug_mode(strict)
+
+
+def check_device(name: str) -> None:
+    """Refuse what is neither the CPU nor a GPU of this machine."""
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError, ValueError):
+        raise EngramError(f"device must be cpu, cuda or cuda:N, not {shown(name)}.") from None
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if device.type not in ("cpu", "cuda") or (device.index or 0) >= count:
+        raise EngramError(f"device must be one of this machine's, cpu or cuda:N, not {device}.")
+
+
+def prepare_workspace(device: str) -> None:
+    """Let matrix products of a GPU have the same bits each time; it must not have begun yet."""
+    if torch.device(device).type != "cuda":
+        return
+    if _WORKSPACE not in os.environ and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        os.environ[_WORKSPACE] = _WORKSPACES[0]
+    if os.environ.get(_WORKSPACE) not in _WORKSPACES:
+        raise EngramError(
+            f"deterministic needs {_WORKSPACE}={_WORKSPACES[0]} in the environment before the GPU "
+            f"is used, not {os.environ.get(_WORKSPACE, 'nothing')!r}."
+        )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, get_args
 
-from engram.errors import EngramError, unknown
+from engram.errors import EngramError, shown, unknown
 from engram.methods import MethodSettings, method_entry
-from engram.settings import Scalar, parse
-from engram.streams import Benchmark
+from engram.protocol._settings import overridden, usual
+from engram.settings import Scalar, check_whole
+from engram.streams import PRESETS, Benchmark, OwnBenchmark, check_tasks
 from engram.streams import benchmark as find_benchmark
 
 _NUMERICS = 1  # raised when a change of the trainer or the engine changes the numbers
+_MOST_PASSES = 100
+
+Split = Literal["training", "tuning"]
 
 
 @dataclass(frozen=True)
@@ -24,19 +29,48 @@ class Spec:
     tasks: int
     examples: int  # at most, in each task
     settings: Mapping[str, Scalar] = field(default_factory=dict)  # complete
-    split: Literal["training", "tuning"] = "training"
+    split: Split = "training"
+    passes: int = 1  # over the examples of each task
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "examples", "passes"):
+            check_whole(name, getattr(self, name))
+        _check_name(self.split)
+        if self.split == "training" and self.passes != 1:
+            raise EngramError(
+                f"passes must be 1 on training tasks, as a benchmark allows one, not {self.passes}."
+            )
+        if not 1 <= self.passes <= _MOST_PASSES:
+            raise EngramError(f"passes must be from 1 to {_MOST_PASSES}, not {self.passes}.")
 
     def identity(self) -> dict[str, Any]:
-        """Return what a result is filed under: the spec, the data, the versions of the numerics."""
-        return asdict(self) | {
+        """Return what a result is filed under: the spec, the data, the versions of the numerics.
+
+        The data is looked at when a spec is first asked, and never again.
+        """
+        return dict(self._identity)
+
+    def description(self) -> dict[str, Any]:
+        """Return the identity less the data, which need not be at hand."""
+        described = asdict(self) | {
             "settings": {
                 name: value
                 for name, value in sorted(self.settings.items())
                 if self._counts(name, value)
             },
-            "data": find_benchmark(self.benchmark).checksum(self.stream_settings()),
             "numerics": [_NUMERICS, method_entry(self.method).numerics],
         }
+        if self.passes == 1:  # as it is in results from before there were more
+            del described["passes"]
+        return described
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        stream = find_benchmark(self.benchmark)
+        identity = self.description() | {"data": stream.checksum(self.stream_settings())}
+        if isinstance(stream, OwnBenchmark):  # it is found by its path, which does not matter
+            identity["benchmark"] = stream.address(identity["data"])
+        return identity
 
     def _counts(self, name: str, value: Scalar) -> bool:
         """Whether a setting is part of what a result is filed under."""
@@ -55,14 +89,6 @@ class Spec:
         return _pick(find_benchmark(self.benchmark).settings, self.settings)
 
 
-class SettingHelp(NamedTuple):
-    """A setting that ``--set`` takes."""
-
-    name: str
-    value: Scalar
-    help: str
-
-
 def specify(
     benchmark: str,
     method: str,
@@ -70,58 +96,65 @@ def specify(
     tasks: int | None = None,
     examples: int | None = None,
     overrides: Mapping[str, str] | None = None,
-    split: Literal["training", "tuning"] = "training",
+    split: Split = "training",
+    passes: int = 1,
 ) -> Spec:
-    """Return the spec with the paper's settings for this benchmark, less what is overridden."""
+    """Return the spec with the paper's settings for this benchmark, less what is overridden.
+
+    A preset's name stands for a benchmark with tasks, examples and settings of its own.
+    """
+    if not isinstance(overrides, Mapping | None):
+        raise EngramError(f"overrides must be texts by setting, not {shown(overrides)}.")
+    _check_name(split)
+    preset = PRESETS.get(benchmark) if isinstance(benchmark, str) else None
+    if preset is not None:
+        benchmark, examples = preset.benchmark, preset.examples if examples is None else examples
+        tasks = preset.tasks if tasks is None and split == "training" else tasks
     stream, entry = find_benchmark(benchmark), method_entry(method)
+    mine, others = overridden(stream, entry, dict(overrides or {}))
+    options = stream.settings(**others)
+    if isinstance(stream, OwnBenchmark):
+        _check_split(stream, split)
+        stream = stream.sized(options)
     tasks = _tasks(stream, tasks, tuning=split == "tuning")
     examples = stream.most_examples if examples is None else examples
+    check_whole("examples", examples)
     if not 1 <= examples <= stream.most_examples:
         raise EngramError(
             f"examples must be from 1 to {stream.most_examples} for {benchmark}, not {examples}."
         )
-    texts = dict(overrides or {})
-    known = {item.name for kind in (entry.settings, stream.settings) for item in fields(kind)}
-    for name in texts:
-        if name not in known:
-            raise unknown(f"setting of {method} on {benchmark}", name, known)
-    mine = {item.name for item in fields(entry.settings)}
-    values: dict[str, Any] = dict(entry.presets.get(benchmark, {}))
-    values |= parse(entry.settings, {name: texts[name] for name in texts if name in mine})
-    options: dict[str, Any] = parse(
-        stream.settings, {name: texts[name] for name in texts if name not in mine}
-    )
-    chosen = entry.settings(**values)
+    chosen = entry.settings(**usual(stream, entry, preset, tasks) | mine)
     if chosen.batch_size > examples:
         raise EngramError(
             f"batch_size must be at most the {examples} examples of a task, "
             f"not {chosen.batch_size}."
         )
-    settings = chosen.as_dict() | stream.settings(**options).as_dict()
-    return Spec(benchmark, method, tasks, examples, settings, split)
+    settings = chosen.as_dict() | options.as_dict()
+    return Spec(benchmark, method, tasks, examples, settings, split, passes)
+
+
+def _check_name(split: object) -> None:
+    if not isinstance(split, str) or split not in get_args(Split):
+        raise unknown("split", split, get_args(Split))
+
+
+def _check_split(stream: OwnBenchmark, split: str) -> None:
+    if split == "tuning":
+        raise EngramError(
+            f"{stream.name} has no tasks to tune on apart from those that it trains on: "
+            "choose settings with --set, on data that you keep for it."
+        )
 
 
 def _tasks(stream: Benchmark, asked: int | None, *, tuning: bool) -> int:
     if asked is None:
         return stream.tuning_tasks if tuning else stream.paper_tasks
-    if asked < 1:
-        raise EngramError(f"tasks must be at least 1, not {asked}.")
+    check_tasks(asked)
     most = stream.tuning_tasks if tuning else stream.most_tasks
     if stream.most_tasks is not None and most is not None and asked > most:
         kind = "tuning tasks" if tuning else "tasks"
         raise EngramError(f"{kind} must be at most {most} for {stream.name}, not {asked}.")
     return asked
-
-
-def settings_help(benchmark: str, method: str) -> list[SettingHelp]:
-    """Return the settings that a method takes on a benchmark, with their values and meaning."""
-    spec = specify(benchmark, method)
-    kinds = (method_entry(method).settings, find_benchmark(benchmark).settings)
-    return [
-        SettingHelp(item.name, spec.settings[item.name], item.metadata["help"])
-        for kind in kinds
-        for item in fields(kind)
-    ]
 
 
 def _pick(kind: type[Any], values: Mapping[str, Scalar]) -> Any:  # noqa: ANN401

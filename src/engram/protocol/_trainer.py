@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
-
-from engram.methods import FinishedTask, Method, Setup, method_entry
-from engram.protocol._precision import precision
-from engram.protocol._record import Outcome, Record, accuracy
+from engram.engine import Recorded
+from engram.methods import FinishedTask, Method, method_entry
+from engram.protocol._checkpoint import Checkpoint, Paused
+from engram.protocol._record import Record, accuracy
 from engram.protocol._spec import Spec
 from engram.protocol._steps import task_steps
-from engram.streams import Stream, benchmark
+from engram.protocol._tuning import repeated
+from engram.protocol._watch import Watch
+from engram.streams import Examples, Stream
 
 _CURVE_BATCHES = 10  # the learning curve covers this many batches of each task
 _PROGRESS_EVERY = 50  # steps
@@ -29,57 +30,12 @@ class Progress(NamedTuple):
     steps: int
 
 
-def run(
-    spec: Spec,
-    seeds: Sequence[int],
-    *,
-    device: str = "cpu",
-    progress: Callable[[Progress], None] | None = None,
-) -> list[Outcome]:
-    """Train and measure one run for each seed, all stacked into one."""
-    started = time.perf_counter()
-    entry = method_entry(spec.method)
-    stream = benchmark(spec.benchmark).build(
-        seeds,
-        spec.tasks,
-        spec.examples,
-        settings=spec.stream_settings(),
-        tuning=spec.split == "tuning",
-        device=device,
-    )
-    network = stream.network()
-    drawn = [stream.initialise(network, seed) for seed in seeds]
-    method = entry.build(
-        Setup(network, torch.stack(drawn).to(device), seeds, stream), spec.method_settings()
-    )
-    record = Record(len(seeds), spec.tasks)
-    with torch.no_grad(), precision(str(spec.settings.get("precision", "float32"))):
-        reads = _Trainer(spec, method, stream, record, progress, entry.joint).train()
-    seconds = (time.perf_counter() - started) / len(seeds)
-    facts = method.facts() | {"stacked": len(seeds), "reads_after_task": reads}
-    return [
-        Outcome(
-            seed,
-            record.accuracy(index),
-            record.curve(index),
-            seconds,
-            _device_name(device),
-            dict(facts),
-            record.failures[index],
-        )
-        for index, seed in enumerate(seeds)
-    ]
+class Trainer:
+    """The loop over tasks and batches.
 
-
-def stacking(spec: Spec, device: str) -> tuple[bool, str]:
-    """Say whether the seeds of a spec are to train as one stack on a device, and why."""
-    if benchmark(spec.benchmark).stacks and torch.device(device).type == "cuda":
-        return True, "a step of this network leaves a GPU idle: more runs cost almost nothing"
-    return False, f"a run of {spec.benchmark} keeps the device busy: seeds go one by one"
-
-
-class _Trainer:
-    """The loop over tasks and batches."""
+    Between two steps, and between two tasks, it can be saved, and another one go on from there.
+    A position is a task and how many of its steps are done; 0: it has not begun.
+    """
 
     def __init__(
         self,
@@ -88,71 +44,122 @@ class _Trainer:
         stream: Stream,
         record: Record,
         progress: Callable[[Progress], None] | None,
-        joint: bool,
+        checkpoint: Checkpoint | None,
+        started: float,
     ) -> None:
         self.spec, self.method, self.stream, self.record = spec, method, stream, record
-        self.progress, self.joint = progress, joint
-        self.batch_size = spec.method_settings().batch_size
-        self.done = 0  # steps, over all tasks
+        self.reads = 0  # examples read after their single pass, for one run
+        self._joint = method_entry(spec.method).joint
+        self._batch_size = spec.method_settings().batch_size
+        self._watch = Watch(spec, method, stream, record, checkpoint)
+        self._progress, self._checkpoint, self._started = progress, checkpoint, started
+        self._done = 0  # steps, over all tasks
+        self._before = 0.0  # seconds, until it was last stopped
+        self._run: Mapping[str, Any] = {}  # which one this is, as a checkpoint tells it
+        self._saved: Mapping[str, Any] | None = None  # where it goes on from
 
-    def train(self) -> int:
-        """Learn every task; return how many examples were read after their single pass."""
-        reads = 0
-        for task in range(self.spec.tasks):
-            reads += self._learn(task)
-            last = task == self.spec.tasks - 1
-            if not self.joint or last:
-                self.method.begin_evaluation()
-                for seen in range(task + 1):
-                    measured = accuracy(self.method, self.stream, seen)
-                    self.record.matrix[:, task, seen] = measured
-            if self._all_diverged(task):
-                break
-        return reads
+    @property
+    def seconds(self) -> float:
+        """The wall-clock time so far, over all resumptions."""
+        return self._before + time.perf_counter() - self._started
 
-    def _learn(self, task: int) -> int:
-        serve = self.stream.train_jointly if self.joint else self.stream.train
-        examples = serve(task)
-        self.method.begin_task(task, examples.labels)
-        steps = task_steps(self.method, self.stream, examples, self.batch_size)
-        for step in range(len(steps)):
+    def resume(self, run: Mapping[str, Any]) -> None:
+        """Become what the checkpoint holds of this very run, if it holds anything."""
+        self._run = run
+        self._saved = self._checkpoint.load(run) if self._checkpoint else None
+        if self._saved:
+            state = self._saved
+            self._done, self.reads, self._before = state["done"], state["reads"], state["seconds"]
+            self.record.load_state_dict(state["record"])
+            self.method.load_state_dict(state["method"])
+
+    def train(self) -> None:
+        """Learn every task that is left, up to where every run has diverged."""
+        first, step = (self._saved["task"], self._saved["step"]) if self._saved else (0, 0)
+        for task in range(first, self.spec.tasks):
+            examples = self._learn(task, step)
+            if examples is None:
+                return
+            step, last = 0, task == self.spec.tasks - 1
+            finished = FinishedTask(examples)
+            self.method.end_task(task, finished)
+            self.reads += finished.reads
+            if not self._joint or last:
+                self._evaluate(task)
+            if not last:
+                self._boundary(task + 1, 0)
+
+    def _learn(self, task: int, first: int) -> Examples | None:
+        """Take a task's steps from the ``first`` on; None if every run has diverged."""
+        serve = self.stream.train_jointly if self._joint else self.stream.train
+        served = serve(task)
+        examples = repeated(served, self.spec.passes, self.stream.seeds, task)
+        if first == 0:
+            self.method.begin_task(task, examples.labels)
+        steps = self._steps(examples)
+        if self._saved and first:
+            steps.skip(first)
+            self.record.load_steps(self._saved["record"])  # which the task in hand began anew
+        self._saved = None
+        for step in range(first, len(steps)):
             self._measure_curve(task, step)
             steps.take(step)
             self._tell(task, last=step + 1 == len(steps))
+            if self._watch.alarm(step) and self._watch.all_diverged(task):
+                return None
+            if self._boundary(task, step + 1):
+                return None
+        if self._watch.all_diverged(task, ended=True):
+            return None
         self._measure_curve(task, len(steps))
-        finished = FinishedTask(examples)
-        self.method.end_task(task, finished)
-        return finished.reads
+        return served
+
+    def _steps(self, examples: Examples) -> Recorded:
+        length = -(-examples.labels.shape[1] // self._batch_size)
+        watched = self._watch.begin(length)
+        return task_steps(watched, self.stream, examples, self._batch_size, self.record.steps)
 
     def _measure_curve(self, task: int, batches: int) -> None:
-        if batches <= _CURVE_BATCHES and not self.joint:
+        if batches <= _CURVE_BATCHES and not self._joint:
             self.method.begin_evaluation()
             measured = accuracy(self.method, self.stream, task, curve=True)
             self.record.curves[task].append(measured)
 
+    def _evaluate(self, task: int) -> None:
+        self.method.begin_evaluation()
+        for seen in range(task + 1):
+            self.record.matrix[:, task, seen] = accuracy(self.method, self.stream, seen)
+
     def _tell(self, task: int, *, last: bool) -> None:
-        self.done += 1
-        if self.progress and (self.done % _PROGRESS_EVERY == 0 or last):
-            self.progress(Progress(task, self.spec.tasks, self.done, self._all_steps))
+        self._done += 1
+        if self._progress and (self._done % _PROGRESS_EVERY == 0 or last):
+            self._progress(Progress(task, self.spec.tasks, self._done, self._all_steps))
 
     @cached_property
     def _all_steps(self) -> int:
-        lengths = [self.stream.length(task) for task in range(self.spec.tasks)]
-        return sum(-(-length // self.batch_size) for length in lengths)
+        lengths = [self.stream.length(task) * self.spec.passes for task in range(self.spec.tasks)]
+        return sum(-(-length // self._batch_size) for length in lengths)
 
-    def _all_diverged(self, task: int) -> bool:
-        finite = torch.isfinite(self.method.parameters).all(-1).tolist()
-        for index, fine in enumerate(finite):
-            if not fine and self.record.failures[index] is None:
-                rate = self.spec.method_settings().learning_rate
-                self.record.failures[index] = (
-                    f"The weights became non-finite in task {task + 1} of {self.spec.tasks} "
-                    f"(learning_rate {rate:g})."
-                )
-        return not any(finite)
+    def _boundary(self, task: int, step: int) -> bool:
+        """Save the run here if it is time; return whether every run has diverged instead.
 
-
-def _device_name(device: str) -> str:
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return device
+        Of a run that has diverged the last good checkpoint stays.
+        """
+        if self._checkpoint is None or not self._checkpoint.due():
+            return False
+        if step and self._watch.all_diverged(task):
+            return True
+        state = {
+            "task": task,
+            "step": step,
+            "done": self._done,
+            "reads": self.reads,
+            "seconds": self.seconds,
+            "record": self.record.state_dict(),
+            "method": self.method.state_dict(),
+        }
+        where = f"task {task + 1} of {self.spec.tasks}, step {step}"
+        self._checkpoint.save(self._run, state, where)
+        if self._checkpoint.paused:
+            raise Paused(where)
+        return False

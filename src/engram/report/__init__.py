@@ -2,37 +2,53 @@
 
 from engram.report._blocks import fill
 from engram.report._book import write_book
+from engram.report._claims import judge
 from engram.report._comparison import Comparison, compare
 from engram.report._excerpt import excerpt
 from engram.report._failures import told_failures
 from engram.report._json import as_json
 from engram.report._measures import Statistic, measure
 from engram.report._page import GENERATED, results_page
-from engram.report._paper import Printed, Standard, printed
+from engram.report._paper import Printed, printed
+from engram.report._performance import save_performance
 from engram.report._plot import save_plot
+from engram.report._settings import value_text
+from engram.report._sheets import sheet_table
+from engram.report._standard import Standard
 from engram.report._student import two_sided_p
 from engram.report._summary import Setting, Summary, summarise
 from engram.report._table import results_table
+from engram.report._tensorboard import check_tensorboard, write_scalars
+from engram.report._verdict import Claim, Part, Verdict
 
 __all__ = [
     "GENERATED",
+    "Claim",
     "Comparison",
+    "Part",
     "Printed",
     "Setting",
     "Standard",
     "Statistic",
     "Summary",
+    "Verdict",
     "as_json",
+    "check_tensorboard",
     "compare",
     "excerpt",
     "fill",
+    "judge",
     "measure",
     "printed",
     "results_page",
     "results_table",
+    "save_performance",
     "save_plot",
+    "sheet_table",
     "summarise",
     "told_failures",
     "two_sided_p",
+    "value_text",
     "write_book",
+    "write_scalars",
 ]

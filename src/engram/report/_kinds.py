@@ -5,15 +5,18 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError, unknown
 from engram.report._excerpt import excerpt
 from engram.report._method_results import method_results
-from engram.report._paper import Standard
+from engram.report._performance import performance_block
+from engram.report._reproduction import reproduction
 from engram.report._settings import settings_table
-from engram.report._summary import Summary, by_setting
+from engram.report._standard import Standard
+from engram.report._summary import Summary, by_setting, summarise
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory
@@ -23,6 +26,8 @@ _USAGES = {
     "settings": "settings BENCHMARK METHOD...",
     "code": "code FILE NAME [FIRST LAST]",
     "index": "index",
+    "reproduction": "reproduction PART",
+    "performance": "performance TABLE",
 }
 
 
@@ -34,6 +39,12 @@ class Sources:
     folder: str  # of all pages, in the root
     results: Mapping[str, Sequence[Summary]]  # by the name of their file
     laboratory: Laboratory
+
+    @cached_property
+    def everything(self) -> list[Summary]:
+        """The results of all files: seeds of one line may be in several of them."""
+        held = self.results.values()
+        return summarise(row for some in held for summary in some for row in summary.rows)
 
 
 class PageBlocks:
@@ -56,6 +67,10 @@ class PageBlocks:
                 return self._code(file, name, *rest[2:])
             case "index", []:
                 return self._index()
+            case "reproduction", [part]:
+                return reproduction(part, self._sources.everything, self._standard)
+            case "performance", [table]:
+                return performance_block(self._sources.root / "results", table)
         if kind not in _USAGES:
             raise unknown("generated block", kind, _USAGES)
         raise EngramError(f"a block of this kind is {_USAGES[kind]!r}, not {' '.join(words)!r}.")

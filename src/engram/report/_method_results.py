@@ -8,7 +8,7 @@ from engram.report._failures import count_seeds, told_failures
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
 from engram.report._numbers import difference, duration, spread
-from engram.report._paper import Standard
+from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting
 from engram.report._tuning import best_of_each
 
@@ -64,7 +64,7 @@ def _searched(mine: Sequence[Summary], standard: Standard, where: str) -> list[s
     return [
         f"Of the {sum(summary.method == found.method for summary in mine)} settings tried on "
         f"{where}, {count_seeds(len(found.rows))} each, the best was **{escape(label)}**: "
-        f"{spread(found.statistic('average_accuracy'), 2)} %."
+        f"{spread(found.statistic('average_accuracy'), 2)} % (address {found.address})."
         for label, found in zip(labels, mine, strict=True)
         if found in best
     ]

@@ -31,6 +31,17 @@ def difference(ours: Statistic | None, paper: Printed | None, digits: int) -> st
     return f"{ours.mean - paper.mean:+.{digits}f}"
 
 
+def deviations(ours: Statistic | None, paper: Printed | None) -> str:
+    """Return ours minus the paper's in the paper's standard deviations.
+
+    >>> deviations(Statistic(91.3, 0.1, ()), Printed(91.2, 0.05))
+    '+2.0'
+    """
+    if ours is None or paper is None or not paper.std:
+        return NOTHING
+    return f"{(ours.mean - paper.mean) / paper.std:+.1f}"
+
+
 def duration(seconds: float) -> str:
     """Return seconds, with a digit after the point only where it says something.
 

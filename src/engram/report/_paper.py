@@ -1,21 +1,12 @@
-"""The paper's own numbers, and the question whether ours may stand beside them."""
+"""The paper's own numbers."""
 
 from __future__ import annotations
 
 import functools
 import json
-import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from engram.errors import EngramError
-from engram.report._settings import value_text
-from engram.report._summary import Summary
-from engram.runs import canonical
-
-if TYPE_CHECKING:
-    from engram.runs import Laboratory
+from typing import Any, NamedTuple
 
 
 class Printed(NamedTuple):
@@ -44,93 +35,43 @@ def printed(benchmark: str, method: str, metric: str) -> Printed | None:
     return None if number is None else Printed(number["mean"], number["std"])
 
 
+def printed_k2_share(examples: int) -> Printed | None:
+    """Return the paper's share of steps with k2 < 1 in percent, MEGA-I on 20 tasks, or None.
+
+    >>> printed_k2_share(200), printed_k2_share(300)
+    (Printed(mean=1.05, std=None), None)
+    """
+    share = _paper()["share_of_k2_below_1_percent"].get(str(examples))
+    return None if share is None else Printed(share, None)
+
+
+def claims() -> list[str]:
+    """Return what the paper claims, sentence by sentence."""
+    return list(_paper()["claims"])
+
+
+def table_methods(benchmark: str) -> list[str]:
+    """Return the methods that the paper's table compares MEGA with on a benchmark.
+
+    >>> table_methods("split-awa")
+    ['van', 'ewc', 'mas', 'rwalk', 'pi', 'a-gem']
+    """
+    methods = _paper()["results"].get(benchmark, {})
+    return [method for method in methods if method not in ("mega-i", "mega-ii")]
+
+
+def printed_methods(benchmark: str) -> list[str]:
+    """Return every method that the paper prints a number of on a benchmark, in its order.
+
+    >>> printed_methods("split-awa")[-4:]
+    ['mega-ii', 'mega-i-equal', 'mega-ii-unbalanced', 'multi-task']
+    """
+    tables = _paper()["results"][benchmark], _paper()["ablation_average_accuracy"][benchmark]
+    return [*dict.fromkeys([*tables[0], *tables[1], "multi-task"])]
+
+
 @functools.cache
 def _paper() -> Mapping[str, Any]:
     text = resources.files("engram.report").joinpath("paper_results.json").read_text("utf-8")
     paper: Mapping[str, Any] = json.loads(text)
     return paper
-
-
-class Standard:
-    """Tells what was run from what the laboratory has as the paper's own setting."""
-
-    def __init__(self, laboratory: Laboratory) -> None:
-        self._laboratory = laboratory
-
-    def label(self, summary: Summary) -> str:
-        """Return the name of one line that stands alone."""
-        return self.labels([summary])[0]
-
-    def labels(self, summaries: Sequence[Summary]) -> list[str]:
-        """Return the name of each line of a table: ``mega-i epsilon=0.01``.
-
-        It is the method's, with whatever is not as usual; on tuning tasks with all that is tried.
-        """
-        return [self._label(summary, _tried(summary, summaries)) for summary in summaries]
-
-    def heading(self, summaries: Sequence[Summary]) -> tuple[str, list[str]]:
-        """Return the title of a table and the names of its lines.
-
-        What is unusual in the same way in every line is told once, in the title.
-        """
-        told = [set(self._told(summary, ())) for summary in summaries]
-        common = sorted(set.intersection(*told)) if len(told) > 1 else []
-        title = ", ".join([summaries[0].setting.title, *common])
-        labels = [
-            " ".join(word for word in label.split(" ") if word not in common)
-            for label in self.labels(summaries)
-        ]
-        return title, labels
-
-    def _label(self, summary: Summary, tried: Collection[str]) -> str:
-        return " ".join([summary.method, *self._told(summary, tried)])
-
-    def _told(self, summary: Summary, tried: Collection[str]) -> list[str]:
-        given, usual = _flat(summary.identity), _flat(self._usual(summary))
-        told = (key for key in given if key in tried or given[key] != usual.get(key))
-        return [f"{key}={given[key]}" for key in told]
-
-    def command(self, summary: Summary) -> str:
-        """Return the command that trains these runs again, with today's presets."""
-        given, usual = summary.identity, self._usual(summary)
-        words = ["engram", "run", summary.setting.benchmark, summary.method]
-        words += ["--seeds", str(max(row.seed for row in summary.rows) + 1)]
-        for name in ("tasks", "examples"):
-            if given[name] != usual.get(name):
-                words += [f"--{name}", str(given[name])]
-        for key, value in given["settings"].items():
-            if value != usual.get("settings", {}).get(key):
-                words += ["--set", f"{key}={value_text(value)}"]
-        return shlex.join(words)
-
-    def printed(self, summary: Summary, metric: str) -> Printed | None:
-        """Return the paper's number if the setting is the paper's own, else None."""
-        usual = self._usual(summary)
-        same = ("tasks", "examples", "settings", "split")
-        if any(usual.get(key) != summary.identity.get(key) for key in same):
-            return None
-        return printed(summary.setting.benchmark, summary.method, metric)
-
-    def _usual(self, summary: Summary) -> Mapping[str, Any]:
-        try:
-            spec = self._laboratory.specify(summary.setting.benchmark, summary.method)
-        except EngramError:  # a result of another version's method: nothing is usual about it
-            return {}
-        usual: Mapping[str, Any] = json.loads(canonical(spec.identity()))
-        return usual
-
-
-def _tried(summary: Summary, beside: Sequence[Summary]) -> set[str]:
-    """Return the settings that a search varies: no value of theirs is usual where one is sought."""
-    if summary.setting.split != "tuning":
-        return set()
-    given = _flat(summary.identity)
-    others = [_flat(other.identity) for other in beside if other.method == summary.method]
-    return {key for key in given if any(given[key] != other.get(key) for other in others)}
-
-
-def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings and whatever else is not in a table's own columns and headings."""
-    apart = ("benchmark", "method", "tasks", "examples", "split", "settings")
-    rest = {key: value for key, value in identity.items() if key not in apart}
-    return {**identity.get("settings", {}), **rest}

@@ -10,7 +10,7 @@ import numpy as np
 
 from engram import metrics
 from engram.report._measures import accuracy_matrix
-from engram.report._paper import Standard
+from engram.report._standard import Standard
 from engram.report._summary import Summary, set_address
 from engram.runs import whole_file
 

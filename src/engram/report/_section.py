@@ -10,7 +10,7 @@ from engram.report._failures import told_failures
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
 from engram.report._numbers import NOTHING, difference, duration, spread
-from engram.report._paper import Standard
+from engram.report._standard import Standard
 from engram.report._summary import Summary
 from engram.report._tuning import best_of_each
 

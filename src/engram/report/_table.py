@@ -10,7 +10,8 @@ from rich.text import Text
 
 from engram.report._measures import METRICS, Statistic
 from engram.report._numbers import duration, spread
-from engram.report._paper import Printed, Standard
+from engram.report._paper import Printed
+from engram.report._standard import Standard
 from engram.report._summary import Summary
 
 

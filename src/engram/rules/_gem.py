@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from engram.rules._quadratic import Flags, Numbers, minimise
+from engram.rules._quadratic import DIAGONAL, minimise
 from engram.rules._rule import Rule, check_range
 
 
@@ -25,8 +25,8 @@ class GEM(Rule):
     update is the nearest one to g with (update)·r_k >= 0 for every k; a ridge leaves a conflict of
     at most ridge · scale · v_k. A row whose square underflowed counts as 0, without conflict.
 
-    The program has as many variables as there are past tasks. It is solved on the host in float64,
-    with one transfer of the Gram matrix for all leading dimensions.
+    The program has as many variables as there are past tasks. Those of all leading dimensions are
+    solved at once, in float64, on the device of the Gram matrix; a GPU's host reads nothing back.
 
     >>> import torch
     >>> gram = torch.tensor([[1.0, -0.9, 0.3], [-0.9, 1.0, 0.0], [0.3, 0.0, 1.0]])
@@ -48,25 +48,20 @@ class GEM(Rule):
         assert gram is not None  # the base class has seen to it
         precision = torch.finfo(gram.dtype)
         rows = losses.shape[-1]
-        grams = gram.cpu().double().numpy().reshape(-1, rows, rows)
-        weights = np.zeros((len(grams), rows))
-        weights[:, 0] = 1
-        there = np.diagonal(grams, axis1=1, axis2=2)[:, 1:] >= precision.tiny
-        conflict = ((grams[:, 0, 1:] < 0) & there).any(-1) & np.isfinite(grams).all((1, 2))
-        for index in np.flatnonzero(conflict):
-            weights[index, 1:] = self._solve(grams[index], there[index], precision.eps)
-        return torch.from_numpy(weights).to(losses.dtype).to(losses.device).view(losses.shape)
+        gram = gram.double().reshape(losses.numel() // rows, rows, rows)
+        products, linear = gram[:, 1:, 1:], gram[:, 0, 1:]
+        absent = products.diagonal(dim1=-2, dim2=-1) < precision.tiny
+        calm = ((linear >= 0) | absent).all(-1, keepdim=True)
+        v = self._solve(products, linear, absent, precision.eps)
+        return pad(v.masked_fill(calm, 0), (1, 0), value=1.0).view(losses.shape)
 
-    def _solve(self, gram: Numbers, there: Flags, eps: float) -> Numbers:
-        """Return v of one problem, posed for rows of unit length and for v − margin >= 0."""
-        products, linear = gram[1:, 1:], gram[0, 1:]
-        size = len(linear)
-        scale = products.diagonal().mean()
-        matrix = products / scale + self.ridge * np.eye(size)
-        linear = linear / scale + self.margin * matrix.sum(-1)
-        unit = np.zeros(size)
-        unit[there] = 1 / np.sqrt(matrix.diagonal()[there])
-        matrix = matrix * unit[:, None] * unit
+    def _solve(self, products: Tensor, linear: Tensor, absent: Tensor, eps: float) -> Tensor:
+        """Return v of each problem, posed for rows of one length and for v − margin >= 0."""
+        squares = products.diagonal(dim1=-2, dim2=-1)
+        ridge = self.ridge * squares.mean(-1, keepdim=True)
+        unit = ((squares + ridge) / DIAGONAL).rsqrt().masked_fill(absent, 0)
+        matrix = products.lerp(products.mT, 0.5) * (unit.unsqueeze(-1) * unit.unsqueeze(-2))
         # The Gram matrix's rounding may cost dependent rows their convexity: this gives it back.
-        matrix.flat[:: size + 1] += 8 * size * eps
+        matrix.diagonal(dim1=-2, dim2=-1).fill_(DIAGONAL * (1 + 8 * linear.shape[-1] * eps))
+        linear = torch.add(linear, products.sum(-1) + ridge, alpha=self.margin)
         return self.margin + unit * minimise(matrix, unit * linear)

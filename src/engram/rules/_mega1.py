@@ -43,7 +43,7 @@ class MEGA1(PairRule):
 
     def __post_init__(self) -> None:
         check_range("epsilon", self.epsilon)
-        if self.test not in _TESTS:
+        if not isinstance(self.test, str) or self.test not in _TESTS:
             raise unknown("MEGA1 test", str(self.test), _TESTS)
 
     def _weigh_pair(

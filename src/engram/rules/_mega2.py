@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engram.errors import EngramError, shown
 from engram.rules._pair import Number, Pair, PairRule, choose, clip, keep, root
 from engram.rules._rule import check_range
 
@@ -48,6 +49,8 @@ class MEGA2(PairRule):
     least_area: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.balance, bool):
+            raise EngramError(f"balance must be True or False, not {shown(self.balance)}.")
         check_range("max_angle", self.max_angle, math.pi)
         check_range("least_area", self.least_area)
 

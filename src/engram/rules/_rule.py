@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
@@ -10,7 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 
 Reference: TypeAlias = Literal["none", "pooled", "per task"]
 
@@ -27,7 +28,7 @@ class Rule(ABC):
     - an element of the leading dimensions with a loss or a dot product that is not finite gets
       weights that are all NaN, and its neighbours are untouched: trouble stays visible;
     - the weights have the losses' dtype and carry no autograd graph;
-    - nothing is read back to the host (``GEM`` excepted), so a step can be captured.
+    - nothing is read back to the host, so a step can be captured.
     """
 
     needs_gram: ClassVar[bool]
@@ -107,6 +108,10 @@ class Rule(ABC):
                 f"gram must have the shape {[*losses.shape, rows]} to match losses "
                 f"{list(losses.shape)}, not {list(gram.shape)}."
             )
+        if gram.device != losses.device:
+            raise EngramError(
+                f"gram must be on {losses.device} as losses are, and it is on {gram.device}."
+            )
 
 
 def _check_dtype(field: str, value: object) -> None:
@@ -114,10 +119,13 @@ def _check_dtype(field: str, value: object) -> None:
         raise EngramError(f"{field} must be a tensor, not {type(value).__name__}.")
     if value.dtype not in (torch.float32, torch.float64):
         raise EngramError(f"{field} must be float32 or float64, not {value.dtype}.")
+    if value.layout is not torch.strided:
+        raise EngramError(f"{field} must be dense, not {value.layout}.")
 
 
 def check_range(field: str, value: float, upper: float = math.inf) -> None:
     """Refuse a setting that is not a finite number from 0 to ``upper``."""
-    if not (isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= upper):
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 <= value <= min(upper, sys.float_info.max)):
         limits = "0 or more" if upper == math.inf else f"from 0 to {upper}"
-        raise EngramError(f"{field} must be a finite number, {limits}, not {value!r}.")
+        raise EngramError(f"{field} must be a finite number, {limits}, not {shown(value)}.")

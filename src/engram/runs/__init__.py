@@ -1,32 +1,49 @@
 """Runs: what is left to do, who does it, and the store of what came of it."""
 
 from engram.runs._address import address, canonical
+from engram.runs._checkpoints import Checkpoints
 from engram.runs._checks import check_disk, check_seeds, resolve_device
-from engram.runs._executor import Listener, execute
+from engram.runs._choice import Choice, Trial
+from engram.runs._executor import execute
 from engram.runs._files import whole_file
+from engram.runs._interrupt import Terminated
 from engram.runs._laboratory import Laboratory, Run
-from engram.runs._lines import read_lines, write_lines
-from engram.runs._row import Row, printable, record
+from engram.runs._lines import Contents, read_contents, read_lines, write_lines
+from engram.runs._row import Row, record
+from engram.runs._shift import Listener, crew_size
+from engram.runs._stamp import printable, stamp
+from engram.runs._step_files import DEFAULT_STORE, copy_steps, step_records
 from engram.runs._store import Store
 from engram.runs._units import Unit, plan_units
 
 __all__ = [
+    "DEFAULT_STORE",
+    "Checkpoints",
+    "Choice",
+    "Contents",
     "Laboratory",
     "Listener",
     "Row",
     "Run",
     "Store",
+    "Terminated",
+    "Trial",
     "Unit",
     "address",
     "canonical",
     "check_disk",
     "check_seeds",
+    "copy_steps",
+    "crew_size",
     "execute",
     "plan_units",
     "printable",
+    "read_contents",
     "read_lines",
     "record",
     "resolve_device",
+    "stamp",
+    "step_records",
     "whole_file",
     "write_lines",
 ]

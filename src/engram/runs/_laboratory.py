@@ -1,4 +1,4 @@
-"""What the application needs of the laboratory: four functions."""
+"""What the application needs of the laboratory: six functions and a class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engram.protocol import Outcome, Progress, SettingHelp, Spec
+    from engram.protocol import Checkpoint, Outcome, Progress, SettingHelp, Spec
+    from engram.settings import Scalar
 
 
 class Run(Protocol):
@@ -19,6 +20,9 @@ class Run(Protocol):
         *,
         device: str = "cpu",
         progress: Callable[[Progress], None] | None = None,
+        record_every: int = 0,
+        checkpoint: Checkpoint | None = None,
+        deterministic: bool = False,
     ) -> list[Outcome]: ...
 
 
@@ -31,6 +35,8 @@ class Laboratory(Protocol):
 
     @property
     def run(self) -> Run: ...
+    @property
+    def Checkpoint(self) -> type[Checkpoint]: ...  # noqa: N802 (a class)
     def stacking(self, spec: Spec, device: str) -> tuple[bool, str]: ...
     def settings_help(self, benchmark: str, method: str) -> list[SettingHelp]: ...
     def specify(
@@ -42,3 +48,14 @@ class Laboratory(Protocol):
         examples: int | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> Spec: ...
+    def tuning_specs(
+        self,
+        benchmark: str,
+        method: str,
+        *,
+        tasks: int | None = None,
+        examples: int | None = None,
+        passes: int = 1,
+        overrides: Mapping[str, str] | None = None,
+    ) -> list[Spec]: ...
+    def tuned_settings(self, spec: Spec) -> dict[str, Scalar]: ...

@@ -1,43 +1,64 @@
-"""Results as JSON-lines: one row a line, to commit, to send and to merge."""
+"""Results as JSON-lines: one row or choice a line, to commit, to send and to merge."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from engram.errors import EngramError
+from engram.runs._choice import Choice
 from engram.runs._files import whole_file
 from engram.runs._row import Row
 
+_LONGEST = 2**26  # bytes of a line: what goes on and on is no file of results
 
-def write_lines(rows: Iterable[Row], path: Path) -> int:
-    """Write rows to a new file, whole or not at all; return how many."""
+
+class Contents(NamedTuple):
+    """What a file of JSON-lines holds."""
+
+    rows: list[Row]
+    choices: list[Choice]
+
+
+def write_lines(entries: Iterable[Row | Choice], path: Path) -> int:
+    """Write rows and choices to a new file, whole or not at all; return how many."""
     if path.exists():
         raise EngramError(f"{str(path)!r} exists already: merge it and remove it, or name another.")
-    lines = [f"{row.line}\n" for row in rows]
+    lines = [f"{entry.line}\n" for entry in entries]
     with whole_file(path) as part:
         part.write_text("".join(lines), "utf-8")
     return len(lines)
 
 
 def read_lines(path: Path) -> list[Row]:
-    """Return the rows of a file; an EngramError names the first line that is not one."""
-    rows = []
+    """Return the rows of a file; an EngramError names the first line that is none, nor a choice."""
+    return read_contents(path).rows
+
+
+def read_contents(path: Path) -> Contents:
+    """Return all that a file holds; an EngramError names the first line that is wrong."""
+    found = Contents([], [])
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
                 if line.strip():
-                    rows.append(_row(line, f"Line {number} of {str(path)!r}"))
-    except OSError as error:
+                    _take(line, f"Line {number} of {str(path)!r}", found)
+    except (OSError, ValueError) as error:  # a value: no name for a file
+        if isinstance(error, EngramError):
+            raise
         raise EngramError(f"{str(path)!r} cannot be read: {error}.") from error
-    return rows
+    return found
 
 
-def _row(line: bytes, where: str) -> Row:
+def _take(line: bytes, where: str, found: Contents) -> None:
     try:
-        return Row.of(json.loads(line.decode(), parse_constant=_refuse))
+        fields = json.loads(line.decode(), parse_constant=_refuse)
+        if isinstance(fields, dict) and "format" in fields:  # a row, from before choices, has none
+            found.choices.append(Choice.of(fields))
+        else:
+            found.rows.append(Row.of(fields))
     except EngramError as error:
         raise EngramError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:

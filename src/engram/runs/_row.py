@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from engram import __version__
 from engram.runs._address import address, canonical
-from engram.runs._row_checks import TIME_FORMAT, check_row
+from engram.runs._row_checks import check_row
+from engram.runs._stamp import printable, stamp
 
 if TYPE_CHECKING:
     from engram.protocol import Outcome, Spec
@@ -70,25 +67,9 @@ def record(spec: Spec, outcome: Outcome, command: str) -> Row:
             },
             "device": outcome.device,
             "seconds": outcome.seconds,
-            "created": datetime.now(UTC).strftime(TIME_FORMAT),
-            "versions": {
-                "engram": __version__,
-                "python": platform.python_version(),
-                "torch": version("torch"),
-            },
-            "command": printable(command),
+            **stamp(command),
         }
     )
-
-
-def printable(text: str) -> str:
-    r"""Return the text on one line, without control characters.
-
-    >>> printable("one\ntwo\x1b[31m")
-    'one two�[31m'
-    """
-    spaced = " ".join(text.split())
-    return "".join(letter if letter.isprintable() else "�" for letter in spaced)
 
 
 def _finite(fact: float | str) -> float | str:

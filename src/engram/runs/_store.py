@@ -13,33 +13,19 @@ from typing import Any
 
 from engram.errors import EngramError
 from engram.runs._address import canonical
+from engram.runs._choice import Choice
 from engram.runs._row import Row
+from engram.runs._schema import APPLICATION, VERSION, statements
 
-VERSION = 1  # of the schema; a store of a newer one is refused
-_APPLICATION = 0x456E6772  # "Engr", written into the file's header
 _PATIENCE = 60.0  # seconds to wait for another process that is writing
 
 _NAMES = tuple(field.name for field in dataclasses.fields(Row))
 _COLUMNS = ", ".join(_NAMES)
 _JSON = ("identity", "outcome", "versions")
-_SCHEMA = (
-    """CREATE TABLE results (
-        id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE,
-        address TEXT NOT NULL, seed INTEGER NOT NULL, identity TEXT NOT NULL,
-        outcome TEXT NOT NULL, device TEXT NOT NULL, seconds REAL NOT NULL,
-        created TEXT NOT NULL, versions TEXT NOT NULL, command TEXT NOT NULL)""",
-    "CREATE INDEX results_by_address ON results (address)",
-    """CREATE TRIGGER results_never_change BEFORE UPDATE ON results
-        BEGIN SELECT RAISE(ABORT, 'results are never changed'); END""",
-    """CREATE TRIGGER results_never_go BEFORE DELETE ON results
-        BEGIN SELECT RAISE(ABORT, 'results are never deleted'); END""",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {VERSION}",
-)
 
 
 class Store:
-    """Results of finished runs, appended and never changed.
+    """Results of finished runs and choices made from them, appended and never changed.
 
     Any number of processes may use one file. It is kept with SQLite's rollback journal rather
     than a write-ahead log: writes are few and small, and a store stays one file that can be
@@ -48,9 +34,9 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        if path.is_dir():
-            raise EngramError(f"The store {str(path)!r} is a folder; give the path of a file.")
         with self._told():
+            if path.is_dir():
+                raise EngramError(f"The store {str(path)!r} is a folder; give the path of a file.")
             if read_only and not path.is_file():
                 raise EngramError(f"There is no store at {str(path)!r}.")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,19 +50,33 @@ class Store:
                 self._connection.close()
                 raise
 
-    def add(self, rows: Iterable[Row]) -> int:
-        """Append rows in one transaction; return how many were not there yet."""
+    def add(self, entries: Iterable[Row | Choice]) -> int:
+        """Append rows and choices in one transaction; return how many were not there yet."""
         with self._told(), self._transaction():
-            return sum(self._insert(row) for row in rows)
+            return sum(self._insert(entry) for entry in entries)
 
     def newest(self, address: str) -> Row | None:
         """Return the latest row at an address, or None."""
         rows = self._select("WHERE address = ? ORDER BY created DESC, id DESC LIMIT 1", address)
         return rows[0] if rows else None
 
+    def count(self, address: str) -> int:
+        """Return how many rows there are at an address."""
+        with self._told():
+            statement = "SELECT count(*) FROM results WHERE address = ?"
+            return int(self._connection.execute(statement, (address,)).fetchone()[0])
+
     def rows(self) -> list[Row]:
         """Return every row, in the order they came in."""
         return self._select("ORDER BY id")
+
+    def choices(self) -> list[Choice]:
+        """Return every choice, the oldest first."""
+        if self._version < 2:  # a file of before that was opened for reading only
+            return []
+        with self._told():
+            lines = self._connection.execute("SELECT line FROM choices ORDER BY created, id")
+            return [Choice.of(json.loads(line)) for (line,) in lines]
 
     def close(self) -> None:
         """Close the file."""
@@ -95,35 +95,44 @@ class Store:
 
     def _prepare(self, read_only: bool) -> None:
         if read_only:
-            if self._is_new():
+            self._version = self._find_version()
+            if self._version == 0:
                 raise EngramError(f"The store {str(self.path)!r} is empty.")
             return
         with self._transaction():  # takes the lock, so it also shows that the file can be written
-            if self._is_new():
-                for statement in _SCHEMA:
+            found = self._find_version()
+            if found < VERSION:
+                for statement in statements(found):
                     self._connection.execute(statement)
+            self._version = VERSION
 
-    def _is_new(self) -> bool:
+    def _find_version(self) -> int:
+        """Return the version of the schema, 0 for a new file."""
         application = self._connection.execute("PRAGMA application_id").fetchone()[0]
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
         tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if application == version == tables == 0:
-            return True
-        if application != _APPLICATION:
+            return 0
+        if application != APPLICATION:
             raise EngramError(f"{str(self.path)!r} is another program's database, not a store.")
         if version > VERSION:
             raise EngramError(
                 f"The store {str(self.path)!r} has schema {version}, newer than this Engram's "
                 f"{VERSION}: use a newer Engram."
             )
-        return False
+        return version
 
-    def _insert(self, row: Row) -> int:
-        fields = vars(row)
-        values = [canonical(fields[name]) if name in _JSON else fields[name] for name in _NAMES]
-        marks = ", ".join("?" * (len(values) + 1))
-        statement = f"INSERT OR IGNORE INTO results (digest, {_COLUMNS}) VALUES ({marks})"
-        return self._connection.execute(statement, [row.digest, *values]).rowcount
+    def _insert(self, entry: Row | Choice) -> int:
+        fields: dict[str, Any] = {"digest": entry.digest}
+        if isinstance(entry, Choice):
+            table = "choices"
+            fields |= {"created": entry.created, "line": entry.line}
+        else:
+            table = "results"
+            fields |= {name: _column(name, getattr(entry, name)) for name in _NAMES}
+        marks = ", ".join("?" * len(fields))
+        statement = f"INSERT OR IGNORE INTO {table} ({', '.join(fields)}) VALUES ({marks})"
+        return self._connection.execute(statement, list(fields.values())).rowcount
 
     def _select(self, condition: str, *parameters: str) -> list[Row]:
         with self._told():
@@ -148,6 +157,10 @@ class Store:
             raise
         except (sqlite3.Error, OSError, ValueError) as error:  # a value: JSON that is none
             raise EngramError(f"The store {str(self.path)!r} cannot be used: {error}.") from error
+
+
+def _column(name: str, value: object) -> object:
+    return canonical(value) if name in _JSON else value
 
 
 def _row(values: Sequence[Any]) -> Row:

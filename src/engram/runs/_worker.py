@@ -6,42 +6,19 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from engram.errors import EngramError
-from engram.runs._row import printable
+from engram.runs._messages import Died, Message
+from engram.runs._service import serve
 
 if TYPE_CHECKING:
-    from engram.protocol import Outcome, Progress
+    from engram.runs._checkpoints import Place
     from engram.runs._laboratory import Run
     from engram.runs._units import Unit
 
-_INTERVAL = 0.1  # seconds between two reports of progress
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-class Advanced(NamedTuple):
-    """A worker's word on how far it is."""
-
-    progress: Progress
-
-
-class Finished(NamedTuple):
-    """A worker's results."""
-
-    outcomes: list[Outcome]
-
-
-class Failed(NamedTuple):
-    """A worker's error, in one sentence."""
-
-    reason: str
 
 
 class Worker:
@@ -51,25 +28,29 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.unit: Unit | None = None
         self.pipe, child = context.Pipe()
-        self._process = context.Process(target=_serve, args=(child, run, device), daemon=True)
+        self._process = context.Process(target=serve, args=(child, run, device), daemon=True)
         with _inherited(one_thread=device == "cpu"):
             self._process.start()
         child.close()  # so that a dead worker is an end of file
 
-    def assign(self, unit: Unit) -> None:
-        """Let the worker train a unit."""
+    def assign(self, unit: Unit, place: Place | None) -> None:
+        """Let the worker train a unit, and save it in its place."""
         self.unit = unit
         with suppress(OSError):  # it has just died, and receive() will say so
-            self.pipe.send(unit)
+            self.pipe.send((unit, place))
 
-    def receive(self) -> Advanced | Finished | Failed:
-        """Return the worker's next message; a dead worker has failed."""
+    def receive(self) -> Message:
+        """Return the worker's next message; of a dead worker, that it died."""
         try:
-            message: Advanced | Finished | Failed = self.pipe.recv()
+            message: Message = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join(timeout=5)
-            return Failed(_last_words(self._process.exitcode))
+            return Died(_last_words(self._process.exitcode))
         return message
+
+    def stop(self) -> None:
+        """Let it save its unit when the step in hand ends; one that has none, or no place, dies."""
+        self._process.terminate()
 
     @property
     def alive(self) -> bool:
@@ -81,44 +62,6 @@ class Worker:
         self._process.kill()
         self._process.join()
         self.pipe.close()
-
-
-def _serve(pipe: Connection, run: Run, device: str) -> None:
-    os.dup2(2, 1)  # whatever a library prints must not mix with the parent's JSON
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    while True:
-        try:
-            unit: Unit = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_train(pipe, run, unit, device))
-
-
-def _train(pipe: Connection, run: Run, unit: Unit, device: str) -> Finished | Failed:
-    last = 0.0
-
-    def report(progress: Progress) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _INTERVAL:
-            pipe.send(Advanced(progress))
-            last = now
-
-    try:
-        return Finished(run(unit.spec, unit.seeds, device=device, progress=report))
-    except EngramError as error:
-        return Failed(printable(str(error)))
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(place.filename).name}:{place.lineno}"
-        return Failed(printable(f"{type(error).__name__} at {where}: {error}"))
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _last_words(code: int | None) -> str:

@@ -19,6 +19,7 @@ _CLASSES = 50
 _TUNING = range(15)
 _TRAINING = range(15, 50)
 _TASKS = 17
+_TUNING_TASKS = 3
 
 
 class SplitAwa(LargeImages):
@@ -45,12 +46,12 @@ class SplitAwa(LargeImages):
         device: torch.device | str = "cpu",
     ) -> None:
         self.autocast = (settings or ImageSettings()).precision == "bfloat16"
-        self._classes = _TUNING if tuning else _TRAINING
+        self._classes, self._draws = (_TUNING, _TUNING_TASKS) if tuning else (_TRAINING, _TASKS)
         mine = only(load(_NAME), self._classes)
         super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
 
     def _cut(self, seed: int, images: ImageSet) -> list[Part]:
-        drawn = _draw(seed, self._classes, self.classes_per_task)
+        drawn = _draw(seed, self._draws, self._classes, self.classes_per_task)
         uses = Counter(name for task in drawn for name in task)
         seen = Counter[int]()
         parts = []
@@ -69,14 +70,14 @@ class SplitAwa(LargeImages):
         return parts
 
 
-def _draw(seed: int, classes: Sequence[int], per_task: int) -> list[list[int]]:
+def _draw(seed: int, count: int, classes: Sequence[int], per_task: int) -> list[list[int]]:
     """Return the classes of every task, as the authors' draw has them.
 
     It is Python 2's ``random.sample`` with the seed 1234 + r: int(random() · n) until it is new.
     """
     source = random.Random(AUTHORS_SEED + seed)
     tasks = []
-    for _ in range(_TASKS):
+    for _ in range(count):
         task = list[int]()
         while len(task) < per_task:
             name = classes[int(source.random() * len(classes))]
@@ -91,6 +92,7 @@ SPLIT_AWA = Benchmark(
     settings=ImageSettings,
     paper_tasks=_TASKS,
     most_tasks=_TASKS,
+    tuning_tasks=_TUNING_TASKS,
     most_examples=3_000,
     build=SplitAwa,
     checksum=lambda _: checksum(_NAME),

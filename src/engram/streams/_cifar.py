@@ -39,8 +39,9 @@ class SplitCifar(SplitStream):
         settings: ImageSettings | None = None,
         tuning: bool = False,
         device: torch.device | str = "cpu",
+        images: ImageSet | None = None,  # of the same shape, in place of CIFAR-100's
     ) -> None:
-        images = load(_NAME)
+        images = images or load(_NAME)
         self._mean = _mean_image(images.train_images)
         self._classes = _TUNING if tuning else _TRAINING
         self._settings = settings or ImageSettings()
@@ -78,4 +79,5 @@ SPLIT_CIFAR = Benchmark(
     most_examples=2_500,
     build=SplitCifar,
     checksum=lambda _: checksum(_NAME),
+    stacks=True,
 )

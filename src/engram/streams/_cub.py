@@ -55,12 +55,13 @@ class SplitCub(LargeImages):
         settings: CubSettings | None = None,
         tuning: bool = False,
         device: torch.device | str = "cpu",
+        images: ImageSet | None = None,  # of the same shape, in place of CUB's
     ) -> None:
         settings = settings or CubSettings()
         self.autocast = settings.precision == "bfloat16"
         self._weights = settings.weights
         self._classes = _TUNING if tuning else _TRAINING
-        mine = only(load(_NAME), self._classes)
+        mine = only(images or load(_NAME), self._classes)
         super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
 
     def _cut(self, seed: int, images: ImageSet) -> list[Part]:

@@ -138,6 +138,7 @@ class PermutedMnist(Stream):
 
     def test(self, task: int, *, curve: bool = False) -> list[TestBatch]:
         """Return the images unpermuted, with the columns that their pixels have in each run."""
+        self._check_task(task)
         places = self._permutations[:, task].argsort(-1)
         groups = self._curve_tests if curve else self._tests
         return [TestBatch(inputs, labels, places[:, pixels]) for inputs, labels, pixels in groups]

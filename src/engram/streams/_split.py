@@ -71,13 +71,26 @@ class SplitStream(Stream):
         self._split = "tuning" if tuning else "training"
         self._images = images
         self.features = int(np.prod(images.train_images.shape[1:]))
-        self._parts = [self._cut(seed, images)[:tasks] for seed in seeds]
+        self._parts = [self._checked(self._cut(seed, images)) for seed in seeds]
         self._owners = self._draw_owners()  # [R, classes], the task an output is of, or -1
         self._tests: dict[int, list[TestBatch]] = {}
 
     @abstractmethod
     def _cut(self, seed: int, images: ImageSet) -> list[Part]:
         """Return the tasks of one run."""
+
+    def _checked(self, parts: list[Part]) -> list[Part]:
+        """Return the tasks that are asked for; each must have images of all its classes."""
+        if self.tasks > len(parts):
+            raise EngramError(f"tasks must be at most {len(parts)}, not {self.tasks}.")
+        for task, part in enumerate(parts[: self.tasks]):
+            for kind, labels in (("training", part.train_labels), ("test", part.test_labels)):
+                if (found := len(np.unique(labels))) < self.classes_per_task:
+                    raise EngramError(
+                        f"The data set must have {kind} images of all {self.classes_per_task} "
+                        f"classes of a task, but in task {task} it has them of {found}."
+                    )
+        return parts[: self.tasks]
 
     def _draw_owners(self) -> Tensor:
         owners = np.full((len(self.seeds), self.classes), -1)
@@ -129,6 +142,7 @@ class SplitStream(Stream):
 
     def test(self, task: int, *, curve: bool = False) -> Iterator[TestBatch]:  # noqa: ARG002
         """Yield each run's test images of a task; a GPU keeps them."""
+        self._check_task(task)
         if self.device.type != "cpu" and task not in self._tests:
             self._tests[task] = list(self._read_tests(task))
         for batch in self._tests.get(task) or self._read_tests(task):
@@ -176,8 +190,8 @@ def _one_by_one(runs: int) -> EngramError:
     return EngramError(f"seeds must come one by one, not {runs}: their tasks are not equally long.")
 
 
-def _class_shares(labels: Numbers) -> NDArray[np.float32]:
+def _class_shares(labels: Numbers) -> NDArray[np.float64]:
     """Return each example's share of the mean of the classes' accuracies."""
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    shares: NDArray[np.float32] = (1 / (len(counts) * counts[places])).astype(np.float32)
+    shares: NDArray[np.float64] = 1 / (len(counts) * counts[places])
     return shares

@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.models import Network
 from engram.plan import generator
+from engram.settings import check_whole
+
+_MOST_TASKS = 10_000  # of which the accuracies of one run take 800 MB
 
 
 class Batch(NamedTuple):
@@ -51,6 +54,15 @@ class TestBatch(NamedTuple):
     weights: Tensor | None = None  # [R, B]
 
 
+def check_tasks(tasks: int) -> None:
+    """Refuse what is no possible number of tasks."""
+    check_whole("tasks", tasks)
+    if tasks < 1:
+        raise EngramError(f"tasks must be at least 1, not {tasks}.")
+    if tasks > _MOST_TASKS:
+        raise EngramError(f"tasks must be at most {_MOST_TASKS:,}, not {tasks}.")
+
+
 class Stream(ABC):
     """T tasks for each of R runs; a training example is served once.
 
@@ -62,14 +74,17 @@ class Stream(ABC):
     classes: int  # outputs of the network
     classes_per_task: int  # at most
     features: int  # length of a flat input
+    passes: int = 1  # over each task; more are allowed on tuning tasks alone
 
     def __init__(self, seeds: Sequence[int], tasks: int, examples: int) -> None:
-        if not seeds or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+        some = isinstance(seeds, Sequence) and len(seeds) > 0
+        if not some or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+            told = list(seeds) if some else shown(seeds)
             raise EngramError(
-                f"seeds must be whole numbers of at least 0, one or more, not {list(seeds)}."
+                f"seeds must be whole numbers of at least 0, one or more, not {told}."
             )
-        if tasks < 1:
-            raise EngramError(f"tasks must be at least 1, not {tasks}.")
+        check_tasks(tasks)
+        check_whole("examples", examples)
         if not 1 <= examples <= self.most_examples:
             raise EngramError(
                 f"examples must be from 1 to {self.most_examples} for each task, not {examples}."
@@ -95,8 +110,7 @@ class Stream(ABC):
         return self._joint_examples(part)
 
     def _serve_once(self, task: int, *, jointly: bool) -> None:
-        if not 0 <= task < self.tasks:
-            raise EngramError(f"task must be from 0 to {self.tasks - 1}, not {task}.")
+        self._check_task(task)
         # A part of the union holds examples of every task: after one way, the other serves some
         # of them again.
         if task in self._served or self._jointly is (not jointly):
@@ -106,6 +120,11 @@ class Stream(ABC):
             )
         self._served.add(task)
         self._jointly = jointly
+
+    def _check_task(self, task: int) -> None:
+        check_whole("task", task)
+        if not 0 <= task < self.tasks:
+            raise EngramError(f"task must be from 0 to {self.tasks - 1}, not {task}.")
 
     @abstractmethod
     def _training_examples(self, task: int) -> Examples: ...

@@ -1,0 +1,38 @@
+"""``engram bench``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engram import report, runs
+from engram.cli._console import stdout_console
+from engram.errors import EngramError
+
+Rows = Sequence[Mapping[str, Any]]
+Measure = Callable[[str], Iterable[tuple[str, Rows]]]
+
+
+def bench(
+    *, device: str = "auto", json_path: Path | None = None, measure: Measure | None = None
+) -> None:
+    """Measure what steps cost on a device; print each table, and write all to a file if asked.
+
+    The file is written anew after each table, so that nothing measured is lost to what follows.
+    """
+    if json_path is not None and json_path.is_dir():
+        raise EngramError(f"json must be the name of a file, not the folder {str(json_path)!r}.")
+    chosen = runs.resolve_device(device)
+    from engram import bench as room
+
+    words = ["engram", "bench", *([] if device == "auto" else ["--device", device])]
+    tables = dict[str, Rows]()
+    for name, rows in (measure or room.measure)(chosen):
+        stdout_console().print(report.sheet_table(name, rows))
+        tables[name] = rows
+        if json_path is not None:
+            report.save_performance(
+                json_path, tables, device=room.device_name(chosen), command=shlex.join(words)
+            )

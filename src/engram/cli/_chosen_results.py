@@ -1,0 +1,74 @@
+"""Which results of a store are asked for, and these as a table for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from engram import report, runs
+from engram.errors import unknown
+
+_ABOUT = ("benchmark", "tasks", "examples", "split", "method")
+_MEASURES = ("average_accuracy", "forgetting", "lca_10")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is asked for; None: whatever it is."""
+
+    benchmark: str | None = None
+    method: str | None = None
+    split: str | None = None
+    device: str | None = None
+
+    def rows(self, held: Sequence[runs.Row]) -> list[runs.Row]:
+        """Return the rows that are asked for; a name that none of them has is refused."""
+        chosen = list(held)
+        for name in (field.name for field in fields(self)):
+            asked, known = getattr(self, name), {_about(row, name) for row in chosen}
+            if asked is not None and asked not in known:
+                raise unknown(f"{name} among these results called", asked, known)
+            chosen = [row for row in chosen if asked in (None, _about(row, name))]
+        return chosen
+
+    def choices(self, held: Iterable[runs.Choice]) -> list[runs.Choice]:
+        """Return the choices that are asked for; they are made on tuning tasks."""
+        return [
+            choice
+            for choice in held
+            if self.benchmark in (None, choice.identity["benchmark"])
+            and self.method in (None, choice.identity["method"])
+            and self.split in (None, "tuning")
+            and self.device in (None, choice.device)
+        ]
+
+
+def write_csv(rows: Sequence[runs.Row]) -> None:
+    """Print a line for each run, the newest of those that are the same."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    receipts = ("seconds", "device", "created", "failure", "address")
+    writer.writerow([*_ABOUT, "settings", "seed", *_MEASURES, *receipts])
+    for summary in report.summarise(rows):
+        for row in summary.rows:
+            measured = [report.measure(row, name) for name in _MEASURES]
+            writer.writerow(
+                [
+                    *(_about(row, name) for name in _ABOUT),
+                    runs.canonical(row.identity["settings"]),
+                    row.seed,
+                    *("" if value is None else value for value in measured),
+                    row.seconds,
+                    row.device,
+                    row.created,
+                    row.outcome["failure"] or "",
+                    row.address,
+                ]
+            )
+
+
+def _about(row: runs.Row, name: str) -> str:
+    if name == "device":
+        return row.device
+    return str(row.identity.get(name, "training"))  # whose split older results do not tell

@@ -1,0 +1,106 @@
+"""``engram reproduce``, ``results`` and ``report``. What is slow to import is imported inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engram.cli._options import (
+    CHECKPOINT_EVERY,
+    DEFAULT_STORE,
+    CheckpointOption,
+    DataOption,
+    DeviceOption,
+    JsonOption,
+    StoreOption,
+    one_sentence,
+    use_data,
+)
+
+
+def reproduce(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="table-1, table-2, ablation, figure-metrics, figure-accuracy, figure-lca, "
+            "limited-examples, many-tasks, k2, all, or a .toml file of your own."
+        ),
+    ],
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of each method; as the study has it unless given.")
+    ] = None,
+    device: DeviceOption = "auto",
+    data: DataOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run, on what, for how long; no run.")
+    ] = False,
+) -> None:
+    """Run what is missing of the paper's experiments, or of your own, and write the report.
+
+    Results are stored as they are finished: what was stopped goes on with the same command.
+    """
+    with one_sentence():
+        use_data(data)
+        import engram.protocol
+        from engram.cli import _reproduce
+
+        code = _reproduce.reproduce(
+            target,
+            engram.protocol,
+            store=store,
+            device=device,
+            seeds=seeds,
+            dry_run=dry_run,
+            checkpoint_every=checkpoint_every,
+        )
+        raise typer.Exit(code)
+
+
+def results(
+    store: StoreOption = DEFAULT_STORE,
+    benchmark: Annotated[str | None, typer.Option(help="Only those on this benchmark.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only those of this method.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only training, or only tuning.")] = None,
+    device: Annotated[str | None, typer.Option(help="Only those made on this device.")] = None,
+    json: JsonOption = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print a line of CSV for each run.")] = False,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write them as JSON-lines.")
+    ] = None,
+    merge: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take in a store, or JSON-lines.")
+    ] = None,
+) -> None:
+    """Show the results in a store, take in others, or write them to a file."""
+    with one_sentence():
+        import engram.protocol
+        from engram.cli import _results
+        from engram.cli._chosen_results import Chosen
+
+        _results.show(
+            store,
+            engram.protocol,
+            chosen=Chosen(benchmark, method, split, device),
+            as_json=json,
+            as_csv=csv,
+            export=export,
+            merge=merge,
+        )
+
+
+def report(
+    store: StoreOption = DEFAULT_STORE,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page; else beside the store.")
+    ] = None,
+) -> None:
+    """Write one page of everything in a store, and figures for papers."""
+    with one_sentence():
+        import engram.protocol
+        from engram.cli import _report
+
+        _report.write(store, engram.protocol, out=out)

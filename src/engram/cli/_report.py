@@ -1,0 +1,18 @@
+"""``engram report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engram import report, runs
+from engram.report.html import write_report
+
+
+def write(store: Path, laboratory: runs.Laboratory, *, out: Path | None = None) -> None:
+    """Write the page, beside the store unless told where, and say where everything is."""
+    with runs.Store(store, read_only=True) as opened:
+        rows = opened.rows()
+    page = store.parent / "report.html" if out is None else out
+    figures = write_report(rows, report.Standard(laboratory), page)
+    print(f"Report: {page}")
+    print(f"Figures for papers: {figures}")

@@ -1,0 +1,106 @@
+"""Tables from files of their own: CSV by the standard library, Parquet by pyarrow."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from engram.errors import EngramError
+
+Columns = dict[str, list[str]]
+
+_DELIMITERS = ",;\t|"
+_MISSING = {"", "?", "n/a", "na", "nan", "none", "null"}
+_INDEX = "__index_level_"  # a column that pandas adds, of row numbers
+
+
+def read_table(path: Path) -> Columns:
+    """Return a table's columns by name, every value as text; empty where a value is missing.
+
+    Missing are an empty cell and ``?``, ``NA``, ``N/A``, ``NaN``, ``None`` and ``null``.
+    """
+    kinds = {".csv": _csv, ".tsv": _csv, ".txt": _csv, ".parquet": _parquet, ".pq": _parquet}
+    if path.suffix.lower() not in kinds:
+        raise EngramError(f"A table is a file .csv, .tsv, .txt or .parquet, not {str(path)!r}.")
+    if not path.is_file():
+        raise EngramError(f"table: must be followed by a file, which {str(path)!r} is not.")
+    try:
+        columns = kinds[path.suffix.lower()](path)
+    except OSError as error:
+        raise EngramError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from error
+    if not columns or not next(iter(columns.values())):
+        raise EngramError(f"{str(path)!r} has no rows under a header.")
+    return columns
+
+
+def _csv(path: Path) -> Columns:
+    rows = list[list[str]]()
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            reader = csv.reader(file, delimiter=max(_DELIMITERS, key=first.count), strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            for row in reader:
+                if row and len(row) != len(header):
+                    raise EngramError(
+                        f"{str(path)!r} has {len(row)} values in line {reader.line_num}, where its "
+                        f"header has {len(header)}."
+                    )
+                rows += [row] if row else []  # an empty line is no row
+    except UnicodeDecodeError:
+        raise EngramError(f"{str(path)!r} must be a text in UTF-8, and is not.") from None
+    except csv.Error as error:
+        raise EngramError(f"{str(path)!r} is no CSV: {error}.") from error
+    return _named(path, header, zip(*rows, strict=True))
+
+
+def _parquet(path: Path) -> Columns:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise EngramError(
+            "Parquet is read by pyarrow, which is not installed: pip install 'engram[tables]'."
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except pyarrow.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise EngramError(f"{str(path)!r} is no Parquet file: {reason}.") from error
+    kept = [name for name in table.column_names if not name.startswith(_INDEX)]
+    columns = []
+    for name in kept:
+        column = table.column(name)
+        if pyarrow.types.is_timestamp(column.type):  # Python's times have no nanoseconds
+            column = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
+        columns.append([_text(path, name, value) for value in column.to_pylist()])
+    return _named(path, kept, columns)
+
+
+def _text(path: Path, name: str, value: object) -> str:
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if value is None or isinstance(value, str | bool | int | float | Decimal):
+        return "" if value is None else str(value)
+    raise EngramError(
+        f"Column {name!r} of {str(path)!r} must hold texts, numbers or times, "
+        f"not a {type(value).__name__}."
+    )
+
+
+def _named(path: Path, header: Sequence[str], columns: Iterable[Sequence[str]]) -> Columns:
+    """Return the columns that have a name: one without is the row numbers that pandas writes."""
+    values = list(columns) or [[] for _ in header]
+    told = {text: text.strip() for column in values for text in set(column)}
+    told |= {text: "" for text in told if told[text].lower() in _MISSING}
+    named = Columns()
+    for name, column in zip(header, values, strict=True):
+        if name in named:
+            raise EngramError(f"{str(path)!r} has the column {name!r} twice.")
+        if name:
+            named[name] = [told[text] for text in column]
+    return named

@@ -1,0 +1,105 @@
+"""A checkpoint on disk: a file that is written whole or not at all, and the one before it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from engram.errors import EngramError
+from engram.protocol._checkpoint_bytes import Contents, DamagedError, from_bytes, to_pieces
+
+
+def write(path: Path, contents: Contents) -> None:
+    """Write a checkpoint beside the one that is there, which `previous_of` names from then on.
+
+    At every moment one of the two is whole.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_pieces(partial, to_pieces(contents))
+        with suppress(FileNotFoundError):  # the first one has none before it
+            os.replace(path, previous_of(path))  # noqa: PTH105 (tests count what is asked of os)
+        os.replace(partial, path)  # noqa: PTH105
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def read(path: Path) -> Contents:
+    """Return what `write` wrote; a DamagedError if it is not whole, an EngramError if not ours."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise EngramError(f"The checkpoint {str(path)!r} cannot be read: {error}.") from error
+    return from_bytes(path, data)
+
+
+def newest(path: Path, tell: Callable[[str], None]) -> Contents | None:
+    """Return the newest checkpoint that is whole, and give it the first place; tell of others."""
+    damaged = False
+    for place in (path, previous_of(path)):
+        try:
+            contents = read(place)
+        except FileNotFoundError:
+            continue
+        except DamagedError as error:
+            damaged = True
+            tell(str(error))
+            continue
+        if damaged:  # or else the next one saved would push out the good one
+            place.replace(path)
+            tell(f"The one before it, of {contents.document['where']}, is taken.")
+        return contents
+    if damaged:
+        tell("No checkpoint before it is whole: the run starts anew.")
+    return None
+
+
+def previous_of(path: Path) -> Path:
+    """Return where the checkpoint before the last one is."""
+    return path.with_suffix(f".previous{path.suffix}")
+
+
+def remove(path: Path) -> None:
+    """Remove a checkpoint, the one before it, and what a killed process has left of a third."""
+    remove_partial(path)
+    for each in (path, previous_of(path)):
+        each.unlink(missing_ok=True)
+
+
+def remove_partial(path: Path) -> None:
+    """Remove what a killed process has left half-written."""
+    for left in path.parent.glob(f".{path.name}.*.partial"):
+        left.unlink(missing_ok=True)
+
+
+def _write_pieces(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
+    """Write a file that nobody else may read, and wait until the disk has it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        for piece in pieces:
+            left = memoryview(piece)
+            while left:
+                left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power cut, where the system has a way to ask for it."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    with suppress(OSError):  # a network drive may have none, and the file is whole already
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,56 @@
+"""A method brought to the last task of a run, so that its steps there can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from engram.engine import Recorded
+from engram.methods import FinishedTask, Method, Setup, method_entry
+from engram.protocol._precision import precision
+from engram.protocol._record import Record
+from engram.protocol._spec import Spec
+from engram.protocol._steps import task_steps
+from engram.protocol._watch import Watch
+from engram.streams import Examples, Stream
+
+
+class Lesson:
+    """A method, the stream that it learns, and its steps as a run takes them."""
+
+    def __init__(self, spec: Spec, stream: Stream, device: str) -> None:
+        network = stream.network()
+        drawn = [stream.initialise(network, seed) for seed in stream.seeds]
+        setup = Setup(network, torch.stack(drawn).to(device), stream.seeds, stream)
+        self.method: Method = method_entry(spec.method).build(setup, spec.method_settings())
+        self._stream, self._last = stream, spec.tasks - 1
+        self._batch_size = spec.method_settings().batch_size
+        self._watch = Watch(spec, self.method, stream, Record(len(stream.seeds), spec.tasks), None)
+
+    def last_task(self, earlier: int) -> Recorded:
+        """Learn every task but the last, ``earlier`` examples of each; return the last's steps."""
+        for task in range(self._last):
+            whole = self._stream.train(task)
+            examples = Examples(whole.inputs[:, :earlier], whole.labels[:, :earlier])
+            steps = self._begin(task, examples)
+            for step in range(len(steps)):
+                steps.take(step)
+            self.method.end_task(task, FinishedTask(examples))
+        return self._begin(self._last, self._stream.train(self._last))
+
+    def _begin(self, task: int, examples: Examples) -> Recorded:
+        self.method.begin_task(task, examples.labels)
+        watched = self._watch.begin(-(-examples.labels.shape[1] // self._batch_size))
+        return task_steps(watched, self._stream, examples, self._batch_size)
+
+
+@contextmanager
+def lesson(
+    spec: Spec, stream: Stream, *, device: str = "cpu", deterministic: bool = False
+) -> Iterator[Lesson]:
+    """Yield the lesson of a spec on a stream; it is to be had in here, as a run is."""
+    kind = str(spec.settings.get("precision", "float32"))
+    with torch.no_grad(), precision(kind, deterministic=deterministic):
+        yield Lesson(spec, stream, device)

@@ -1,0 +1,122 @@
+"""One spec, trained and measured from beginning to end, or on from where it was."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from engram.errors import EngramError
+from engram.methods import Method, Setup, method_entry
+from engram.protocol._checkpoint import Checkpoint
+from engram.protocol._precision import check_device, precision, prepare_workspace
+from engram.protocol._record import Outcome, Record
+from engram.protocol._spec import Spec
+from engram.protocol._step_facts import step_facts
+from engram.protocol._trainer import Progress, Trainer
+from engram.settings import check_whole
+from engram.streams import Stream, benchmark
+
+
+def run(
+    spec: Spec,
+    seeds: Sequence[int],
+    *,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+    record_every: int = 0,
+    checkpoint: Checkpoint | None = None,
+    deterministic: bool = False,
+) -> list[Outcome]:
+    """Train and measure one run for each seed, all stacked into one.
+
+    With ``record_every`` what every so many steps are made of is recorded too; it changes nothing.
+    With a ``checkpoint`` the run goes on from what that holds of it, is saved on its way, and
+    raises `Paused` where it is asked to. A run that was stopped at any step ends, on the same
+    device, with the bits of one that was not; on a GPU only if all of it is ``deterministic``.
+    """
+    started = time.perf_counter()
+    check_whole("record_every", record_every)
+    if not 0 <= record_every < 2**31:
+        raise EngramError(f"record_every must be from 0 to 2^31 - 1, not {record_every}.")
+    check_device(device)
+    if deterministic:
+        prepare_workspace(device)
+    kind = str(spec.settings.get("precision", "float32"))
+    with torch.no_grad(), precision(kind, deterministic=deterministic):
+        stream, method = _build(spec, seeds, device)
+        record = Record(len(seeds), spec.tasks, record_every)
+        trainer = Trainer(spec, method, stream, record, progress, checkpoint, started)
+        if checkpoint is not None:
+            options = {"deterministic": deterministic, "record_every": record_every}
+            trainer.resume(_described(spec, method, seeds, device, options))
+        trainer.train()
+        return _outcomes(trainer, seeds, device)
+
+
+def stacking(spec: Spec, device: str) -> tuple[bool, str]:
+    """Say whether the seeds of a spec are to train as one stack on a device, and why."""
+    if benchmark(spec.benchmark).stacks and torch.device(device).type == "cuda":
+        return True, "a step leaves a GPU partly idle: runs side by side cost less than in a row"
+    return False, f"a run of {spec.benchmark} keeps the device busy: seeds go one by one"
+
+
+def _build(spec: Spec, seeds: Sequence[int], device: str) -> tuple[Stream, Method]:
+    stream = benchmark(spec.benchmark).build(
+        seeds,
+        spec.tasks,
+        spec.examples,
+        settings=spec.stream_settings(),
+        tuning=spec.split == "tuning",
+        device=device,
+    )
+    stream.passes = spec.passes
+    network = stream.network()
+    drawn = [stream.initialise(network, seed) for seed in seeds]
+    setup = Setup(network, torch.stack(drawn).to(device), seeds, stream)
+    return stream, method_entry(spec.method).build(setup, spec.method_settings())
+
+
+def _described(
+    spec: Spec, method: Method, seeds: Sequence[int], device: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what a checkpoint must be of, to be of this very run, as JSON has it."""
+    described = {
+        "identity": spec.identity(),
+        "seeds": list(seeds),
+        "parameters": method.network.size,
+        "buffers": method.network.buffer_size,
+        "device": torch.device(device).type,
+        **options,
+    }
+    as_json: dict[str, Any] = json.loads(json.dumps(described))
+    return as_json
+
+
+def _outcomes(trainer: Trainer, seeds: Sequence[int], device: str) -> list[Outcome]:
+    record, method = trainer.record, trainer.method
+    seconds = trainer.seconds / len(seeds)
+    facts = method.facts() | {"stacked": len(seeds), "reads_after_task": trainer.reads}
+    steps = [record.steps_of(index) for index in range(len(seeds))]
+    return [
+        Outcome(
+            seed,
+            record.accuracy(index),
+            record.curve(index),
+            seconds,
+            _device_name(device),
+            {**facts, **({} if mine is None else step_facts(mine, method))},
+            record.failure(index),
+            mine,
+        )
+        for index, (seed, mine) in enumerate(zip(seeds, steps, strict=True))
+    ]
+
+
+def _device_name(device: str) -> str:
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return device

@@ -1,0 +1,129 @@
+"""What was run, told from what is usual, and whether it may stand beside the paper's numbers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engram.errors import EngramError
+from engram.report._definitions import preset_names
+from engram.report._paper import Printed, printed
+from engram.report._settings import value_text
+from engram.report._summary import Summary
+from engram.runs import canonical
+
+if TYPE_CHECKING:
+    from engram.runs import Laboratory
+
+
+class Standard:
+    """Tells what was run from what the laboratory has as the paper's own setting."""
+
+    def __init__(self, laboratory: Laboratory) -> None:
+        self._laboratory = laboratory
+
+    def label(self, summary: Summary) -> str:
+        """Return the name of one line that stands alone."""
+        return self.labels([summary])[0]
+
+    def labels(self, summaries: Sequence[Summary]) -> list[str]:
+        """Return the name of each line of a table: ``mega-i epsilon=0.01``.
+
+        It is the method's, with whatever is not as usual; on tuning tasks with all that is tried.
+        """
+        return [self._label(summary, _tried(summary, summaries)) for summary in summaries]
+
+    def preset_label(self, summary: Summary) -> str:
+        """Return the name of a line beside others of its setting, by the paper's name for that.
+
+        What 20 tasks of 200 examples are run with, say, is usual there.
+        """
+        names = [*preset_names(summary.setting), summary.setting.benchmark]
+        usual = _flat(self._usual_of(names[0], summary.method))
+        given = _flat(summary.identity)
+        told = [f"{key}={given[key]}" for key in given if given[key] != usual.get(key)]
+        return " ".join([summary.method, *told])
+
+    def heading(self, summaries: Sequence[Summary]) -> tuple[str, list[str]]:
+        """Return the title of a table and the names of its lines.
+
+        What is unusual in the same way in every line is told once, in the title.
+        """
+        told = [set(self._told(summary, ())) for summary in summaries]
+        common = sorted(set.intersection(*told)) if len(told) > 1 else []
+        title = ", ".join([summaries[0].setting.title, *common])
+        labels = [
+            " ".join(word for word in label.split(" ") if word not in common)
+            for label in self.labels(summaries)
+        ]
+        return title, labels
+
+    def _label(self, summary: Summary, tried: Collection[str]) -> str:
+        return " ".join([summary.method, *self._told(summary, tried)])
+
+    def _told(self, summary: Summary, tried: Collection[str]) -> list[str]:
+        given, usual = _flat(summary.identity), _flat(self._usual(summary))
+        told = (key for key in given if key in tried or given[key] != usual.get(key))
+        return [f"{key}={given[key]}" for key in told]
+
+    def command(self, summary: Summary) -> str:
+        """Return the command that trains these runs again, with today's presets."""
+        given, usual = summary.identity, self._usual(summary)
+        words = ["engram", "run", summary.setting.benchmark, summary.method]
+        words += ["--seeds", str(max(row.seed for row in summary.rows) + 1)]
+        for name in ("tasks", "examples"):
+            if given[name] != usual.get(name):
+                words += [f"--{name}", str(given[name])]
+        for key, value in given["settings"].items():
+            if value != usual.get("settings", {}).get(key):
+                words += ["--set", f"{key}={value_text(value)}"]
+        return shlex.join(words)
+
+    def printed(self, summary: Summary, metric: str) -> Printed | None:
+        """Return the paper's number if the setting is the paper's own, else None."""
+        usual = self._usual(summary)
+        same = ("tasks", "examples", "settings", "split")
+        if any(usual.get(key) != summary.identity.get(key) for key in same):
+            return None
+        return printed(summary.setting.benchmark, summary.method, metric)
+
+    def strangeness(self, summary: Summary) -> tuple[int, int]:
+        """Return how many settings are not as the paper's nearest setting has them, and its rank.
+
+        One that has a name of its own, such as 20 tasks of 200 examples, comes before what a
+        benchmark usually is.
+        """
+        names = [*preset_names(summary.setting), summary.setting.benchmark]
+        usual = [self._usual_of(name, summary.method) for name in names]
+        given = _flat(summary.identity)
+        apart = [sum(given[key] != _flat(each).get(key) for key in given) for each in usual]
+        return min((count, rank) for rank, count in enumerate(apart))
+
+    def _usual(self, summary: Summary) -> Mapping[str, Any]:
+        return self._usual_of(summary.setting.benchmark, summary.method)
+
+    def _usual_of(self, benchmark: str, method: str) -> Mapping[str, Any]:
+        try:
+            spec = self._laboratory.specify(benchmark, method)
+        except EngramError:  # a result of another version's method: nothing is usual about it
+            return {}
+        usual: Mapping[str, Any] = json.loads(canonical(spec.description()))
+        return usual
+
+
+def _tried(summary: Summary, beside: Sequence[Summary]) -> set[str]:
+    """Return the settings that a search varies: no value of theirs is usual where one is sought."""
+    if summary.setting.split != "tuning":
+        return set()
+    given = _flat(summary.identity)
+    others = [_flat(other.identity) for other in beside if other.method == summary.method]
+    return {key for key in given if any(given[key] != other.get(key) for other in others)}
+
+
+def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings and whatever else is not in a table's own columns and headings."""
+    apart = ("benchmark", "method", "tasks", "examples", "split", "data", "settings")
+    rest = {key: value for key, value in identity.items() if key not in apart}
+    return {**identity.get("settings", {}), **rest}

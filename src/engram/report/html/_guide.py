@@ -1,0 +1,52 @@
+"""How to read the page."""
+
+from __future__ import annotations
+
+from engram.report.html._element import Markup, element
+
+_ENTRIES = (
+    (
+        "Numbers",
+        "Mean ± population standard deviation over the seeds. Average accuracy is the mean over "
+        "all tasks after the last one, in percent; forgetting is how much accuracy on earlier "
+        "tasks was lost since its best, and LCA the area under the learning curve over the first "
+        "ten mini-batches of a task, both as fractions. The best of a column is bold.",
+    ),
+    (
+        "The paper's",
+        "They stand beside runs of the paper's own setting only. Δ/σ is ours minus the paper's in "
+        "the paper's standard deviations; more than 2 is underlined. In the bars a diamond is the "
+        "paper's number.",
+    ),
+    (
+        "How sure",
+        "Methods are compared seed by seed, for equal seeds have equal tasks and examples: the "
+        "mean difference and its 95 % interval by Student's t. A claim's number is held where "
+        "the whole interval lies where the claim puts it, not held where none of it does, and "
+        "otherwise within chance. Nothing is corrected for the many comparisons.",
+    ),
+    (
+        "Claims",
+        "A claim is held if all of its numbers are, and not held if one is not. Words such as "
+        "well above, close or much slower became bounds, which are ours and shown.",
+    ),
+    (
+        "Cost",
+        "Seconds are the mean wall-clock time of a run, evaluation included, as recorded when it "
+        "was made; runs that are stacked on a GPU share theirs. Compare them with care where the "
+        "dates or versions differ. Memory is what must be kept for the next step.",
+    ),
+    (
+        "Spec hash",
+        "Ten digits of the sha256 of the addresses of a line's runs, sorted, one a line; an "
+        "address is made of everything that can change a result.",
+    ),
+)
+
+
+def guide() -> Markup:
+    """Return the explanations, closed until they are asked for."""
+    entries = [[element("dt", name), element("dd", text)] for name, text in _ENTRIES]
+    return element(
+        "details", element("summary", "How to read this"), element("dl", entries), id="guide"
+    )

@@ -1,0 +1,127 @@
+"""The paper's analysis of MEGA-I: how long the current gradient is beside the memory's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engram.report._k2 import ORDER, SHARE, fact_values, histograms, papers_share, recorded_k2
+from engram.report._measures import Statistic
+from engram.report._numbers import NOTHING, spread
+from engram.report._standard import Standard
+from engram.report._summary import Summary
+from engram.report.html._chart import Chart, Line, Series, over_seeds
+from engram.report.html._element import element
+from engram.report.html._latex import latex_table
+from engram.report.html._names import Style, line_name
+from engram.report.html._section import Section
+from engram.report.html._table import Column, Table, markdown_copy, show_table
+
+_TITLE = "k2: the lengths of both gradients, step by step"
+_BINS_PER_UNIT = 4  # as runs record them
+_STYLES = (
+    Style("#1d5fd1", "#79aaff"),
+    Style("#c62828", "#ff7b72", "6 3"),
+    Style("#15803d", "#5fd68a", "2 3"),
+    Style("#7b3fb5", "#c49bff", "8 4"),
+)
+_MEANING = (
+    "k2 is the length of the current batch's gradient over that of the memory's, in every step "
+    "that reads the memory. Where it is at least 1, MEGA-I turns the gradient by no more than "
+    "MEGA-II would: θ1 ≤ θ2. With k1 = l_t / l_ref and c the cosine between both gradients, the "
+    "paper has cos θ1 = (k1 k2 + c) / √(k1² k2² + 2 k1 k2 c + 1) and "
+    "cos θ2 = (k1 + c) / √(k1² + 2 k1 c + 1). Both are checked against the angles of the mixtures "
+    "themselves, in the steps where MEGA-I weighs both gradients (l_t > ε): the largest "
+    "difference of any step is in the table."
+)
+
+
+def k2_section(summaries: Sequence[Summary], standard: Standard) -> Section | None:
+    """Return the section of runs whose steps were recorded, if there are any."""
+    found = recorded_k2(summaries)
+    if not found:
+        return None
+    names = [_name(standard.preset_label(each), each) for each in found]
+    lines = [
+        Line(each.method, name, True, *_STYLES[place % len(_STYLES)], leading=False)
+        for place, (name, each) in enumerate(zip(names, found, strict=True))
+    ]
+    charts = [chart for chart in (_histogram(found), *_bars(found)) if chart.series]
+    table = _table(names, found)
+    copies = ("LaTeX", latex_table(table)), ("Markdown", markdown_copy(table))
+    body = [element("p", _MEANING, class_="note"), show_table(table, *copies)]
+    return Section("k2", _TITLE, "k2", lines, charts, body)
+
+
+def _name(label: str, summary: Summary) -> str:
+    setting = summary.setting
+    return f"{line_name(label)}, {setting.tasks} × {setting.examples:,}"
+
+
+def _histogram(found: Sequence[Summary]) -> Chart:
+    drawn = [histograms(each) for each in found]
+    ends = [(first, first + len(counts)) for parts in drawn for first, counts in parts] or [(0, 0)]
+    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+    series = [
+        over_seeds(place, [_shares(first - low, counts, high - low) for first, counts in parts])
+        for place, parts in enumerate(drawn)
+        if parts
+    ]
+    return Chart(
+        "histogram",
+        "Histogram of log k2",
+        "lines",
+        "steps, %",
+        2,
+        series,
+        over="log k2; from 0 on |g| is at least |r|",
+        x=[f"{place / _BINS_PER_UNIT:g}" for place in range(low, high)],
+    )
+
+
+def _shares(start: int, counts: Sequence[int], length: int) -> NDArray[np.float64]:
+    shares = np.zeros(length)
+    shares[start : start + len(counts)] = counts
+    shares *= 100 / shares.sum()
+    return shares
+
+
+def _bars(found: Sequence[Summary]) -> list[Chart]:
+    titles = {SHARE: "k2 < 1, % of steps", ORDER: "θ1 ≤ θ2, % of steps"}
+    charts = []
+    for fact, title in titles.items():
+        series = list[Series]()
+        for place, each in enumerate(found):
+            if values := fact_values(each, fact):
+                bar = over_seeds(place, [[value] for value in values])
+                paper = papers_share(each) if fact == SHARE else None
+                series.append(replace(bar, paper=paper))
+        charts.append(Chart(fact.replace("_", "-"), title, "bars", "", 2, series))
+    return charts
+
+
+def _table(names: Sequence[str], found: Sequence[Summary]) -> Table:
+    columns = ["k2 < 1, %", "paper", "θ1 ≤ θ2, %", "steps with both, %"]
+    columns += ["|Δ cos θ1|", "|Δ cos θ2|", "steps", "seeds", "device", "spec hash"]
+    heads = [Column("runs", number=False)]
+    heads += [Column(title, number=title not in ("device", "spec hash")) for title in columns]
+    lines = []
+    for name, each in zip(names, found, strict=True):
+        shares = [
+            spread(Statistic.over(fact_values(each, fact)), 2)
+            for fact in (SHARE, ORDER, "mixing_percent")
+        ]
+        errors = [_largest(each, f"cos_theta_{number}_error") for number in (1, 2)]
+        steps = f"{sum(fact_values(each, 'recorded_steps')):,.0f}"
+        paper = spread(papers_share(each), 2)
+        receipts = [steps, str(len(each.rows)), each.device, each.address]
+        lines.append([name, shares[0], paper, *shares[1:], *errors, *receipts])
+    return Table(_TITLE, heads, lines)
+
+
+def _largest(summary: Summary, fact: str) -> str:
+    values = fact_values(summary, fact)
+    return f"{max(values):.1e}" if values else NOTHING

@@ -1,0 +1,111 @@
+"""Figures for papers: SVG, PDF and PNG files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engram.report.html._chart import Chart, Line, Series
+from engram.runs import whole_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_KINDS = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": None}
+_WIDTH, _HEIGHT, _BAR = 7.0, 4.2, 0.19  # inches
+_LETTERS = 60  # that have room below a figure
+
+
+def save_figure(
+    title: str, charts: Sequence[Chart], lines: Sequence[Line], path: Path
+) -> list[Path]:
+    """Draw charts in one row and save them; ``path`` is that of the files without an ending.
+
+    The same numbers make the same files, byte by byte.
+    """
+    from matplotlib import rc_context
+
+    saved = []
+    with rc_context({"svg.hashsalt": "engram", "svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure = _draw(title, charts, lines)
+        for ending, metadata in _KINDS.items():
+            saved.append(path.with_name(f"{path.name}{ending}"))
+            with whole_file(saved[-1]) as part:
+                figure.savefig(part, dpi=200, metadata=metadata)
+    return saved
+
+
+def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if charts[0].kind == "lines":
+        size = (_WIDTH, _HEIGHT)
+    else:
+        size = (2.4 * len(charts) + 1.6, 0.9 + _BAR * sum(line.shown for line in lines))
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(_plain(title), fontsize=9, x=0.01, ha="left")
+    rows = figure.subplots(1, len(charts), squeeze=False, sharey=charts[0].kind == "bars")
+    for axes, chart in zip(rows[0], charts, strict=True):
+        shown = [series for series in chart.series if lines[series.line].shown]
+        (_lines if chart.kind == "lines" else _bars)(axes, chart, shown, lines)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    return figure
+
+
+def _lines(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Line]) -> None:
+    places = range(len(chart.x))
+    for series in shown:
+        line = lines[series.line]
+        mean, std = _numbers(series.mean), _numbers(series.std)
+        if series.level:
+            mean, std = mean * len(places), std * len(places)
+        where = places[: len(mean)]
+        low = [m - s for m, s in zip(mean, std, strict=True)]
+        high = [m + s for m, s in zip(mean, std, strict=True)]
+        axes.plot(
+            where,
+            mean,
+            color=line.light,
+            linestyle=_linestyle(line),
+            linewidth=2.0 if line.leading else 1.2,
+            label=_plain(line.name),
+        )
+        axes.fill_between(where, low, high, color=line.light, alpha=0.15, linewidth=0)
+    step = math.ceil(sum(len(text) + 1 for text in chart.x) / _LETTERS)
+    axes.set_xticks(list(places)[::step], chart.x[::step])
+    axes.set_xlabel(chart.over, fontsize=9)
+    axes.set_ylabel(chart.value, fontsize=9)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _bars(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Line]) -> None:
+    rows = [place for place, line in enumerate(lines) if line.shown]
+    height = {place: number for number, place in enumerate(rows)}
+    for series in shown:
+        y, line = height[series.line], lines[series.line]
+        axes.barh(y, _numbers(series.mean), xerr=_numbers(series.std), color=line.light, height=0.7)
+        if series.paper is not None:
+            axes.plot([series.paper.mean], [y], "d", color="black", markersize=4, mfc="white")
+    axes.set_yticks(range(len(rows)), [_plain(lines[place].name) for place in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_title(chart.title, fontsize=9, loc="left")
+    axes.grid(alpha=0.25, axis="x")
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _linestyle(line: Line) -> object:
+    return (0, tuple(float(word) for word in line.dashes.split())) if line.dashes else "-"
+
+
+def _plain(text: str) -> str:
+    return text.replace("$", r"\$")  # what stands between two of them would be a formula

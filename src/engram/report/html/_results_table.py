@@ -1,0 +1,93 @@
+"""The table of one setting: ours, the paper's, what it cost and the receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engram.report._failures import told_failures
+from engram.report._measures import METRICS, Metric, Statistic
+from engram.report._numbers import NOTHING, deviations, duration, spread
+from engram.report._paper import Printed
+from engram.report._quantities import mean_quantity
+from engram.report._standard import Standard
+from engram.report._summary import Summary
+from engram.report.html._names import line_name
+from engram.report.html._table import Column, Table
+
+_FAR = 2.0  # of the paper's standard deviations: further apart than chance would have it
+_RECEIPTS = (
+    Column("MB", "cost"),
+    Column("seconds", "cost"),
+    Column("seeds"),
+    Column("device", number=False),
+    Column("spec hash", number=False),
+)
+
+
+def results_table(caption: str, summaries: Sequence[Summary], standard: Standard) -> Table:
+    """Return a line for each method; the paper's columns only where the paper has numbers."""
+    _, labels = standard.heading(summaries)
+    columns, marks = [Column("method", number=False)], dict[tuple[int, int], str]()
+    lines = [[line_name(label)] for label in labels]
+    for metric in METRICS:
+        ours = [summary.statistic(metric.name) for summary in summaries]
+        paper = [standard.printed(summary, metric.name) for summary in summaries]
+        best = _best(metric, summaries, ours)
+        marks |= {(best, len(columns)): "best"} if best is not None else {}
+        for line, number in zip(lines, ours, strict=True):
+            line.append(spread(number, metric.digits))
+        if not any(paper):
+            columns.append(Column(metric.title))
+            continue
+        group = (Column("ours", metric.title), Column("paper", metric.title))
+        columns += [*group, Column("Δ/σ", metric.title)]
+        for place, line in enumerate(lines):
+            pair = ours[place], paper[place]
+            line += [spread(pair[1], metric.digits), deviations(*pair)]
+            if is_far(*pair):
+                marks[place, len(columns) - 1] = "far"
+    for line, summary in zip(lines, summaries, strict=True):
+        line += _receipt(summary)
+    return Table(caption, [*columns, *_RECEIPTS], lines, marks)
+
+
+def is_far(ours: Statistic | None, paper: Printed | None) -> bool:
+    """Say whether ours is more than two of the paper's standard deviations away."""
+    if ours is None or paper is None or not paper.std:
+        return False
+    return abs(ours.mean - paper.mean) > _FAR * paper.std
+
+
+def failures(summaries: Sequence[Summary], standard: Standard) -> list[str]:
+    """Return a sentence for each method of which seeds diverged."""
+    _, labels = standard.heading(summaries)
+    told = [
+        (line_name(label), told_failures(each))
+        for label, each in zip(labels, summaries, strict=True)
+    ]
+    return [f"{name}: {sentence}." for name, sentence in told if sentence]
+
+
+def _best(
+    metric: Metric, summaries: Sequence[Summary], ours: Sequence[Statistic | None]
+) -> int | None:
+    """Return the place of the best method that learns task after task."""
+    sign = -1 if metric.name == "forgetting" else 1
+    known = [
+        (sign * number.mean, place)
+        for place, number in enumerate(ours)
+        if number is not None and summaries[place].method != "multi-task"
+    ]
+    return max(known)[1] if len(known) > 1 else None
+
+
+def _receipt(summary: Summary) -> list[str]:
+    memory = mean_quantity(summary, "memory_bytes_in_all")
+    seeds = len(summary.rows)
+    return [
+        NOTHING if memory is None else f"{memory / 1e6:,.2f}",
+        duration(summary.seconds),
+        f"{seeds - len(summary.failures)} of {seeds}" if summary.failures else str(seeds),
+        summary.device,
+        summary.address,
+    ]

@@ -1,0 +1,140 @@
+"""One setting on the page: its figures, its table, and how to make the numbers again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from engram.report._quantities import representatives
+from engram.report._standard import Standard
+from engram.report._summary import Setting, Summary
+from engram.report.html._chart import Chart, Line, line
+from engram.report.html._element import Markup, element
+from engram.report.html._figures import figures
+from engram.report.html._latex import latex_table
+from engram.report.html._names import in_reading_order, setting_name, short_name
+from engram.report.html._projected import with_projections
+from engram.report.html._results_table import failures, results_table
+from engram.report.html._sweeps import Sweep
+from engram.report.html._table import Column, Table, markdown_copy, show_table
+from engram.runs import Row
+
+_SYMBOLS = (
+    "Whiskers and bands are one standard deviation over the seeds. A diamond is the paper's "
+    "number. Methods are switched on and off above the figures; scales follow what is shown."
+)
+
+
+class Section(NamedTuple):
+    """A part of the page with figures: its place in the page's data, and its HTML."""
+
+    slug: str
+    title: str
+    short: str
+    lines: list[Line]
+    charts: list[Chart]
+    body: list[Markup]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the page draws the figures from."""
+        return {
+            "lines": [asdict(line) for line in self.lines],
+            "charts": {chart.name: asdict(chart) for chart in self.charts},
+        }
+
+
+def setting_section(setting: Setting, found: Sequence[Summary], standard: Standard) -> Section:
+    """Return the section of a setting."""
+    summaries = in_reading_order(found, standard)
+    common, labels = standard.heading(summaries)
+    chosen = representatives(summaries, standard).values()
+    lines = [
+        line(label, summary, summary in chosen)
+        for label, summary in zip(labels, summaries, strict=True)
+    ]
+    title = setting_name(setting) + common.removeprefix(setting.title)
+    charts = figures(summaries, standard) if setting.split == "training" else []
+    table = results_table(title, summaries, standard)
+    sentences = failures(summaries, standard)
+    body = [
+        show_table(table, ("LaTeX", latex_table(table)), ("Markdown", markdown_copy(table))),
+        *([element("ul", [element("li", told) for told in sentences])] if sentences else []),
+        _receipts(summaries, [each.name for each in lines], standard),
+    ]
+    lines, charts = with_projections(setting, lines, charts)
+    return Section(setting.slug, title, short_name(setting), lines, charts, body)
+
+
+def sweep_section(sweep: Sweep) -> Section:
+    """Return the section of figures over several settings."""
+    lines = [line(summary.method, summary, True) for summary in sweep.summaries]
+    return Section(sweep.slug, sweep.title, sweep.short, lines, sweep.charts, [])
+
+
+def show_section(section: Section, folder: str) -> Markup:
+    """Return a section's HTML; the files of its figures lie in ``folder``, beside the page."""
+    wide = [chart for chart in section.charts if chart.kind == "lines"]
+    bars = [chart for chart in section.charts if chart.kind == "bars"]
+    names = [f"{section.slug}-{chart.name}" for chart in wide] + (
+        [f"{section.slug}-metrics"] if bars else []
+    )
+    charts = [
+        element("div", class_="legend", role="group", aria_label="Methods in the figures"),
+        element("div", [_figure(section, chart) for chart in wide], class_="figures wide"),
+        element(
+            "div",
+            [_figure(section, chart) for chart in bars],
+            element("p", _SYMBOLS, class_="note") if bars else None,
+            class_="figures bars",
+        ),
+        element("p", "For papers: ", [_files(folder, name) for name in names], class_="note"),
+    ]
+    return element(
+        "section",
+        element("h2", section.title),
+        charts if section.charts else None,
+        section.body,
+        id=section.slug,
+        data_section=section.slug,
+    )
+
+
+def _figure(section: Section, chart: Chart) -> Markup:
+    waiting = element("p", "This figure needs JavaScript; the table has its numbers.")
+    return element(
+        "figure",
+        element("figcaption", chart.title),
+        element("div", waiting, class_="plot", data_chart=chart.name),
+        element("p", chart.note, class_="note") if chart.note else None,
+        aria_label=f"{chart.title}: {section.title}",
+    )
+
+
+def _files(folder: str, name: str) -> list[object]:
+    links = [
+        element("a", ending.upper(), href=f"{folder}/{name}.{ending}")
+        for ending in ("svg", "pdf", "png")
+    ]
+    return [f"{name} ", links[0], " ", links[1], " ", links[2], ". "]
+
+
+def _receipts(summaries: Sequence[Summary], names: Sequence[str], standard: Standard) -> Markup:
+    columns = ("method", "date", "data", "versions", "again")
+    lines = [
+        [
+            name,
+            summary.dates,
+            str(summary.identity.get("data", ""))[:10],
+            ", ".join(dict.fromkeys(map(_versions, summary.rows))),
+            standard.command(summary),
+        ]
+        for name, summary in zip(names, summaries, strict=True)
+    ]
+    table = Table("Receipts", [Column(title, number=False) for title in columns], lines)
+    return element("details", element("summary", "Dates, data and commands"), show_table(table))
+
+
+def _versions(row: Row) -> str:
+    return " ".join(f"{name} {version}" for name, version in sorted(row.versions.items()))

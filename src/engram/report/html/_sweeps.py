@@ -1,0 +1,102 @@
+"""Figures over settings: fewer examples in a task, or more tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from engram.report._quantities import quantity, representatives
+from engram.report._standard import Standard
+from engram.report._summary import Setting, Summary, by_setting
+from engram.report.html._chart import Chart, Series, over_seeds
+from engram.report.html._names import benchmark_name, in_reading_order
+
+Axis = Literal["examples", "tasks"]
+_OVER = {"examples": "examples in each task", "tasks": "tasks"}
+_MEASURES = (
+    ("accuracy", "Average accuracy", "average_accuracy", "average accuracy, %", 2),
+    ("seconds", "Execution time", "seconds", "seconds of a run", 1),
+)
+
+
+class Sweep(NamedTuple):
+    """Settings that differ in one number alone, and their figures."""
+
+    title: str
+    short: str
+    slug: str
+    summaries: list[Summary]  # one for each method, whose places the series name
+    charts: list[Chart]
+
+
+def sweeps(summaries: Sequence[Summary], standard: Standard) -> list[Sweep]:
+    """Return a sweep for every two or more settings that differ in examples, or in tasks, alone."""
+    trained = [summary for summary in summaries if summary.setting.split == "training"]
+    found = {
+        setting: representatives(lines, standard) for setting, lines in by_setting(trained).items()
+    }
+    groups: dict[tuple[str, Axis, int], list[Setting]] = {}
+    for setting in sorted(found):
+        base = re.sub(r"-\d+$", "", setting.benchmark)  # a preset's name ends in its number
+        groups.setdefault((base, "examples", setting.tasks), []).append(setting)
+        groups.setdefault((base, "tasks", setting.examples), []).append(setting)
+    return [
+        _sweep(base, axis, sorted(group, key=_along(axis)), found, standard)
+        for (base, axis, _), group in groups.items()
+        if len({getattr(setting, axis) for setting in group}) > 1
+    ]
+
+
+def _sweep(
+    base: str,
+    axis: Axis,
+    settings: Sequence[Setting],
+    found: Mapping[Setting, Mapping[str, Summary]],
+    standard: Standard,
+) -> Sweep:
+    first = settings[0]
+    rest = f"{first.tasks} tasks" if axis == "examples" else f"{first.examples:,} examples in each"
+    methods = {
+        method: summary for setting in settings for method, summary in found[setting].items()
+    }
+    lines = in_reading_order(list(methods.values()), standard)
+    places = [f"{getattr(setting, axis):,}" for setting in settings]
+    charts = []
+    for name, title, measure, value, digits in _MEASURES:
+        series = [
+            each
+            for line, summary in enumerate(lines)
+            if (each := _series(line, summary.method, measure, settings, found)) is not None
+        ]
+        charts.append(
+            Chart(name, title, "lines", value, digits, series, over=_OVER[axis], x=places)
+        )
+    title = f"{benchmark_name(base)}: over the {_OVER[axis]}, {rest}"
+    slug = f"{base}-over-{axis}-{first.tasks if axis == 'examples' else first.examples}"
+    return Sweep(title, f"Over {_OVER[axis]}", slug, lines, charts)
+
+
+def _series(
+    line: int,
+    method: str,
+    measure: str,
+    settings: Sequence[Setting],
+    found: Mapping[Setting, Mapping[str, Summary]],
+) -> Series | None:
+    mean, std, seeds = list[float | None](), list[float | None](), list[int]()
+    for setting in settings:
+        summary = found[setting].get(method)
+        rows = (
+            [] if summary is None else [row for row in summary.rows if not row.outcome["failure"]]
+        )
+        values = [value for row in rows if (value := quantity(row, measure)) is not None]
+        point = over_seeds(line, [[value] for value in values]) if values else None
+        mean.append(None if point is None else point.mean[0])
+        std.append(None if point is None else point.std[0])
+        seeds += [] if point is None else [point.seeds]
+    return Series(line, mean, std, min(seeds)) if seeds else None
+
+
+def _along(axis: Axis) -> Callable[[Setting], int]:
+    return lambda setting: int(getattr(setting, axis))

@@ -1,0 +1,95 @@
+"""Where units are saved on their way: a folder beside the store."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from engram.errors import EngramError
+from engram.runs._address import address, canonical
+
+if TYPE_CHECKING:
+    from engram.protocol import Checkpoint
+    from engram.runs._laboratory import Laboratory
+    from engram.runs._store import Store
+    from engram.runs._units import Unit
+
+
+class Place(NamedTuple):
+    """Where one unit is saved and how often, as a worker is told."""
+
+    kind: type[Checkpoint]
+    path: Path
+    every: float  # seconds
+
+    def remove(self) -> None:
+        """Remove what is saved; what cannot be removed now is found stale the next time."""
+        with suppress(OSError):
+            self.kind(self.path).remove()
+        with suppress(OSError):  # others may have theirs in it
+            self.path.parent.rmdir()
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The places of all units of a store."""
+
+    store: Store
+    kind: type[Checkpoint]
+    every: float
+
+    @classmethod
+    def beside(cls, store: Store, every: float, laboratory: Laboratory) -> Checkpoints | None:
+        """Return where units are to be saved every so many seconds; None for 0, which is off."""
+        if not 0 <= every < math.inf:
+            raise EngramError(f"checkpoint-every must be 0 or more seconds, not {every}.")
+        return cls(store, laboratory.Checkpoint, every) if every else None
+
+    @property
+    def folder(self) -> Path:
+        """The folder beside the store."""
+        return self.store.path.with_name(f"{self.store.path.stem}-checkpoints")
+
+    def place(self, unit: Unit, device: str) -> Place:
+        """Return the place of a unit: the same command has the same, until its results are stored.
+
+        Its name is the unit's address and how many results of its seeds the store has.
+        """
+        identity = unit.spec.identity()
+        text = canonical(
+            {
+                "identity": identity,
+                "seeds": unit.seeds,
+                "record_every": unit.record_every,
+                "deterministic": unit.deterministic,
+                "device": device.partition(":")[0],
+            }
+        )
+        name = hashlib.sha256(text.encode()).hexdigest()[:32]
+        have = sum(self.store.count(address(identity, seed)) for seed in unit.seeds)
+        return Place(self.kind, self.folder / f"{name}.{have}.safetensors", self.every)
+
+    def make_folder(self) -> None:
+        """Make the folder, or say why there can be none, before any training time is spent."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngramError(
+                f"No checkpoint can be saved in {str(self.folder)!r}: {error}; checkpoint-every 0 "
+                "does without."
+            ) from error
+
+    def remove_stale(self) -> None:
+        """Remove those whose results came into the store before they could be removed."""
+        for path in self.folder.glob("*.safetensors"):
+            had = path.stem.rpartition(".")[2]
+            held = self.kind.peek(path) if had.isdecimal() else None  # and not the one before it
+            if held is None:
+                continue
+            have = sum(self.store.count(address(held["identity"], seed)) for seed in held["seeds"])
+            if have > int(had):
+                Place(self.kind, path, self.every).remove()

@@ -1,0 +1,110 @@
+"""What a search on tuning tasks has chosen, and the score of every trial behind it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engram.errors import EngramError
+from engram.runs._address import canonical
+from engram.runs._choice_checks import check_choice
+from engram.settings import Scalar
+
+CHOICE_FORMAT = "choice-1"  # tells a line of JSON from a row, which has none
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One point of the grid, and its average accuracy in percent for each seed.
+
+    None stands for a seed that diverged.
+    """
+
+    settings: Mapping[str, Scalar]
+    values: tuple[float | None, ...]
+
+    @property
+    def score(self) -> float | None:
+        """Mean over the seeds, or None where one of them diverged."""
+        known = [value for value in self.values if value is not None]
+        return statistics.fmean(known) if len(known) == len(self.values) else None
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the score, s / √n, or None where there is no score or one seed."""
+        known = [value for value in self.values if value is not None]
+        if len(known) < max(len(self.values), 2):
+            return None
+        return statistics.stdev(known) / math.sqrt(len(known))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best of some trials, as the store and a line of JSON hold it.
+
+    ``identity`` is what all trials have in common: a row's, less the settings that were searched.
+    """
+
+    identity: Mapping[str, Any]
+    trials: tuple[Trial, ...]
+    device: str
+    created: str  # UTC
+    versions: Mapping[str, str]
+    command: str
+
+    @classmethod
+    def of(cls, fields: object) -> Choice:
+        """Return the choice of these fields; an EngramError says what is wrong with them."""
+        given = check_choice(fields, CHOICE_FORMAT)
+        trials = (Trial(each["settings"], tuple(each["values"])) for each in given["trials"])
+        names = ("identity", "device", "created", "versions", "command")
+        choice = cls(trials=tuple(trials), **{name: given[name] for name in names})
+        if not choice.ranking:
+            raise EngramError("A choice must have a trial without a seed that diverged.")
+        for name, value in choice._derived().items():
+            if given[name] != value:
+                raise EngramError(f"{name} is not that of the trials.")
+        return choice
+
+    @property
+    def ranking(self) -> list[Trial]:
+        """The trials that have a score, the best first; of equal ones the first of the grid."""
+        scored = [trial for trial in self.trials if trial.score is not None]
+        return sorted(scored, key=lambda trial: -(trial.score or 0))
+
+    @property
+    def chosen(self) -> Mapping[str, Scalar]:
+        """The settings of the trial with the best score."""
+        return self.ranking[0].settings
+
+    @property
+    def seeds(self) -> int:
+        """How many runs every trial had."""
+        return len(self.trials[0].values)
+
+    @property
+    def line(self) -> str:
+        """The choice as one canonical line of JSON."""
+        return canonical({"format": CHOICE_FORMAT, **self.as_json()})
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the line: two choices are one if everything in them is equal."""
+        return hashlib.sha256(self.line.encode()).hexdigest()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in it, and what follows from the trials."""
+        return {**vars(self), **self._derived()}
+
+    def _derived(self) -> dict[str, Any]:
+        best = self.ranking[0]
+        trials = [
+            {"settings": dict(each.settings), "score": each.score, "values": list(each.values)}
+            for each in self.trials
+        ]
+        chosen = dict(best.settings)
+        return {"seeds": self.seeds, "chosen": chosen, "score": best.score, "trials": trials}

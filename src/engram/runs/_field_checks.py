@@ -1,0 +1,77 @@
+"""What every entry of a store must be, whoever made it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from engram.errors import EngramError
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+_IDENTITY = {"benchmark": str, "method": str, "tasks": int, "examples": int, "settings": dict}
+
+
+def typed(name: str, value: object, types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON object if it has these fields, of these types; float takes whole numbers."""
+    if not isinstance(value, dict):
+        raise EngramError(f"{name} must be a JSON object, not {short(value)}.")
+    for key, kind in types.items():
+        if key not in value:
+            raise EngramError(f"{name} lacks the field {key!r}.")
+        allowed = (int, float) if kind is float else kind
+        if not isinstance(value[key], allowed) or isinstance(value[key], bool):
+            raise EngramError(f"{name}.{key} has the wrong type: {short(value[key])}.")
+    return value
+
+
+def check_known(name: str, fields: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Refuse a field that nobody knows."""
+    if unknown := sorted(map(repr, fields.keys() - known.keys())):
+        raise EngramError(f"A {name} has no field {unknown[0]}.")
+
+
+def check_identity(identity: object) -> dict[str, Any]:
+    """Return what was run if it says so in plain names and possible numbers."""
+    checked = typed("identity", identity, _IDENTITY)
+    for name in ("benchmark", "method"):
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", checked[name]):
+            raise EngramError(f"identity.{name} must be a plain name, not {checked[name]!r}.")
+    for name in ("tasks", "examples"):
+        if checked[name] < 1:
+            raise EngramError(f"identity.{name} must be at least 1, not {checked[name]}.")
+    return checked
+
+
+def check_created(text: str) -> None:
+    """Refuse a time that is written in another way than ours."""
+    try:
+        datetime.strptime(text, TIME_FORMAT)
+    except ValueError:
+        raise EngramError(f"created must look like {TIME_FORMAT}, not {text!r}.") from None
+
+
+def check_strings(value: object) -> None:
+    """Refuse control characters and line breaks: names and sentences end up on terminals."""
+    if isinstance(value, str) and not value.isprintable():
+        raise EngramError(f"A row may hold printable text only, not {short(value)}.")
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            check_strings(key)
+            check_strings(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            check_strings(entry)
+
+
+def within(entry: object, most: float) -> bool:
+    """Whether something read from JSON is a number from 0 to ``most``."""
+    return isinstance(entry, int | float) and not isinstance(entry, bool) and 0 <= entry <= most
+
+
+def short(value: object) -> str:
+    """Return a value as a sentence can hold it."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,149 @@
+"""The workers of one call, what they are at, and what is left to do."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Protocol
+
+from engram.errors import EngramError
+from engram.runs._messages import Advanced, Died, Failed, Finished, Stopped, Told
+from engram.runs._row import record
+from engram.runs._step_files import write_steps
+from engram.runs._worker import Worker
+
+if TYPE_CHECKING:
+    from engram.protocol import Outcome, Progress
+    from engram.runs._checkpoints import Checkpoints, Place
+    from engram.runs._laboratory import Run
+    from engram.runs._store import Store
+    from engram.runs._units import Unit
+
+_TICK = 0.2  # seconds between two looks at Ctrl-C
+
+
+class Listener(Protocol):
+    """Who is told how the work goes."""
+
+    def advanced(self, unit: Unit, progress: Progress) -> None:
+        """Hear that a unit has come this far."""
+
+    def told(self, unit: Unit, line: str) -> None:
+        """Hear what there is to say of a unit."""
+
+    def ended(self, unit: Unit, failure: str | None) -> None:
+        """Hear that a unit is stored, or has failed for the reason given."""
+
+
+class Shift:
+    """The workers, what they are at, and what is left to do."""
+
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        device: str,
+        command: str,
+        listener: Listener,
+        checkpoints: Checkpoints | None,
+    ) -> None:
+        self._store, self._run, self._device = store, run, device
+        self._command, self._listener, self._checkpoints = command, listener, checkpoints
+        self._places: dict[Unit, Place] = {}
+        self._died: set[Unit] = set()
+        self.pending: deque[Unit] = deque()
+        self.crew: list[Worker] = []
+        self.failures = 0
+        self.stopping = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to wait for."""
+        return bool(self.pending) or any(worker.unit for worker in self.crew)
+
+    def hand_out(self) -> None:
+        """Give every core a unit, in place of dead workers and before new ones are started."""
+        for worker in [worker for worker in self.crew if not (worker.unit or worker.alive)]:
+            worker.kill()
+            self.crew.remove(worker)
+        idle = [worker for worker in self.crew if worker.unit is None]
+        while self.pending and (idle or len(self.crew) < crew_size(self._device)):
+            if not idle:
+                self.crew.append(Worker(self._run, device=self._device))
+                idle.append(self.crew[-1])
+            unit = self.pending.popleft()
+            if self._checkpoints is not None and unit not in self._places:
+                self._places[unit] = self._checkpoints.place(unit, self._device)
+            idle.pop().assign(unit, self._places.get(unit))
+
+    def stop(self) -> None:
+        """Hand out nothing more, and let the workers save what they are at."""
+        self.stopping = True
+        self.pending.clear()
+        for worker in self.crew:
+            worker.stop()
+
+    def attend(self) -> None:
+        """Take a message of every worker that has one."""
+        ready = wait([worker.pipe for worker in self.crew if worker.unit], timeout=_TICK)
+        for worker in [worker for worker in self.crew if worker.pipe in ready]:
+            self._take(worker)
+
+    def _take(self, worker: Worker) -> None:
+        unit, message = worker.unit, worker.receive()
+        assert unit is not None
+        if isinstance(message, Advanced):
+            self._listener.advanced(unit, message.progress)
+            return
+        if isinstance(message, Told):
+            self._listener.told(unit, message.line)
+            return
+        worker.unit = None
+        if isinstance(message, Finished):
+            self._end(unit, self._keep(unit, message.outcomes))
+        elif isinstance(message, Failed):
+            self._end(unit, message.reason)
+        elif not self.stopping:  # what was stopped is resumed by the next command
+            self._again(unit, message)
+
+    def _again(self, unit: Unit, message: Stopped | Died) -> None:
+        """Run a unit again that somebody stopped, or, once, one whose process died."""
+        if isinstance(message, Died):
+            if unit in self._died:
+                self._end(unit, message.reason)
+                return
+            self._died.add(unit)
+            self._listener.told(unit, f"{message.reason} It is run again.")
+        self.pending.appendleft(unit)
+
+    def _keep(self, unit: Unit, outcomes: Sequence[Outcome]) -> str | None:
+        """Store what came of a unit, then remove its checkpoint; or return what is wrong with it.
+
+        Where all its seeds have diverged the last good checkpoint stays for a while.
+        """
+        try:
+            rows = [record(unit.spec, outcome, self._command) for outcome in outcomes]
+            for row, outcome in zip(rows, outcomes, strict=True):
+                if outcome.steps is not None:  # before the row, which says that they are there
+                    write_steps(row.address, self._store.path, outcome.steps)
+        except EngramError as error:
+            return str(error)
+        self._store.add(rows)
+        if unit in self._places and any(outcome.failure is None for outcome in outcomes):
+            self._places[unit].remove()
+        return None
+
+    def _end(self, unit: Unit, failure: str | None) -> None:
+        self.failures += failure is not None
+        self._listener.ended(unit, failure)
+
+
+def crew_size(device: str) -> int:
+    """Return how many workers train side by side on a device."""
+    if device != "cpu":
+        return 1
+    if hasattr(os, "sched_getaffinity"):  # the cores this process may use, where a system can say
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

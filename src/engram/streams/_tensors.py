@@ -1,0 +1,128 @@
+"""Streams of one's own tensors or arrays, from Python."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.data import ImageSet
+from engram.errors import EngramError, shown
+from engram.models import MLP, Network, ResNet
+from engram.streams._names import register
+from engram.streams._own_arrays import Arrays, Pair, own_arrays
+from engram.streams._own_benchmark import OwnBenchmark, own_benchmark, plain
+from engram.streams._own_stream import OwnStream
+from engram.streams._own_tasks import OwnSettings, OwnTasks, checked, held_out
+from engram.streams._split import Part
+
+_HIDDEN = 256
+
+
+class TensorStream(OwnStream):
+    """Tensors as they are, but for 8-bit ones, which are scaled to [0, 1]."""
+
+    def __init__(
+        self,
+        own: OwnTasks,
+        seeds: Sequence[int],
+        tasks: int,
+        examples: int,
+        *,
+        settings: OwnSettings,
+        tuning: bool = False,  # noqa: ARG002 (there are no tuning tasks)
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._shape = own.examples.train_images.shape[1:]
+        super().__init__(own, seeds, tasks, examples, heads=settings.heads, device=device)
+
+    def network(self) -> Network:
+        """Return the reduced ResNet-18 for images [3, H, W], else two hidden layers of 256."""
+        if len(self._shape) == 3:
+            return ResNet(self.classes)
+        return MLP((self.features, _HIDDEN, _HIDDEN, self.classes))
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Scale 8-bit inputs to [0, 1]."""
+        return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs.float()
+
+
+def from_tensors(
+    tasks: Sequence[Pair], tests: Sequence[Pair] | None = None, *, name: str = "tensors"
+) -> OwnBenchmark:
+    """Make tasks of ``(inputs, labels)`` pairs known to this process as the benchmark ``name``.
+
+    Inputs are [N, features] for a fully connected network, or [N, 3, height, width] for a
+    ResNet-18; labels are whole numbers or texts, [N]. ``tests`` has a pair for every task; without
+    them a share of every class of every task is held out (the setting ``test_share``).
+
+    >>> import engram.protocol, engram.streams
+    >>> source = torch.Generator().manual_seed(0)
+    >>> tasks = []
+    >>> for turn in (0.0, 0.8, 1.6):  # the same two classes, turned from task to task
+    ...     labels = torch.randint(2, (100,), generator=source)
+    ...     angles = turn + 3.14 * labels + 0.1 * torch.randn(100, generator=source)
+    ...     tasks.append((torch.stack([angles.cos(), angles.sin()], 1), labels))
+    >>> mine = engram.streams.from_tensors(tasks, name="turning")
+    >>> spec = engram.protocol.specify("turning", "mega-ii")
+    >>> outcome, = engram.protocol.run(spec, seeds=[0])
+    >>> outcome.accuracy[-1]  # on each task, after the last
+    [1.0, 1.0, 1.0]
+    """
+    usual = plain(name) if isinstance(name, str) else ""
+    if not usual or name != usual:
+        raise EngramError(
+            f"name must be of small letters, digits and hyphens, as {usual or 'mine'!r}, "
+            f"not {shown(name)}."
+        )
+    train = own_arrays("tasks", tasks)
+    test = train if tests is None else own_arrays("tests", tests)
+    if len(test) != len(train) or test[0][0].shape[1:] != train[0][0].shape[1:]:
+        raise EngramError(
+            "tests must have a pair for each task, of the same shape: "
+            f"{_told(train)} in tasks, {_told(test)} in tests."
+        )
+    read = partial(_tasks, train, None if tests is None else test)
+    read(OwnSettings())  # so that what is wrong is told at once
+    images = train[0][0].ndim == 4
+    own = own_benchmark(
+        "tensors",
+        name,
+        OwnSettings,
+        like="split-cifar" if images else "permuted-mnist",
+        read=read,
+        build=TensorStream,
+        stacks=not images,
+    )
+    register(name, own)
+    return own
+
+
+def _tasks(train: list[Arrays], test: list[Arrays] | None, settings: OwnSettings) -> OwnTasks:
+    every = [*train, *(test or ())]
+    classes, labels = np.unique(np.concatenate([mine for _, mine in every]), return_inverse=True)
+    digest = hashlib.sha256()
+    for inputs, _ in every:
+        digest.update(f"{inputs.dtype} {inputs.shape}".encode() + inputs.tobytes())
+    sizes = np.cumsum([len(mine) for _, mine in every])[:-1]
+    rows = np.split(np.arange(len(labels)), sizes)
+    inputs = np.concatenate([mine for mine, _ in every])
+    examples = ImageSet(
+        inputs, labels, inputs, labels, tuple(map(str, classes)), digest.hexdigest()
+    )
+    parts = [
+        held_out(mine, labels[mine], task, settings.test_share)
+        if test is None
+        else Part(mine, labels[mine], rows[len(train) + task], labels[rows[len(train) + task]])
+        for task, mine in enumerate(rows[: len(train)])
+    ]
+    numbered = [f"task {task + 1}" for task in range(len(train))]
+    return checked(OwnTasks(examples, parts, numbered), "tasks")
+
+
+def _told(arrays: Sequence[Arrays]) -> str:
+    return f"{len(arrays)} of {list(arrays[0][0].shape[1:])}"

@@ -1,0 +1,8 @@
+"""Studies: sets of runs as data, the paper's and one's own, and what of them is left to do."""
+
+from engram.studies._estimate import Timings
+from engram.studies._plan import Planned, plan
+from engram.studies._read import read_study, study_names
+from engram.studies._study import Runs, Study
+
+__all__ = ["Planned", "Runs", "Study", "Timings", "plan", "read_study", "study_names"]

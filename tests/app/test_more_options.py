@@ -1,0 +1,176 @@
+"""Step records, TensorBoard, and questions to the store."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from engram.cli._app import app
+from engram.cli._chosen_results import Chosen
+from engram.cli._request import Request
+from engram.cli._results import show
+from engram.errors import EngramError
+from engram.report import measure, write_scalars
+from engram.runs import Store, step_records
+from engram.runs._step_files import write_steps
+from engram.studies import study_names
+
+
+def test_the_steps_of_a_real_run_are_kept_beside_the_store(tmp_path):
+    words = ["run", "permuted-mnist", "mega-i", "--tasks", "2", "--examples", "50", "--seeds", "1"]
+    options = ["--record", "steps", "--record-every", "2", "--device", "cpu", "--json"]
+    command = [Path(sys.executable).parent / "engram", *words, *options]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    store = tmp_path / "engram-results" / "store.sqlite"
+    with Store(store) as opened:
+        (row,) = opened.rows()
+    assert row.command.endswith("--record steps --record-every 2 --device cpu")
+    assert row.outcome["facts"]["recorded_steps"] == 6
+    steps = step_records(row.address, store)
+    assert steps["task"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert steps["step"].tolist() == [1, 3, 4, 1, 3, 4]
+    assert np.isnan(steps["k2"][:3]).all()
+    assert (steps["k2"][3:] > 0).all()
+    assert np.allclose(steps["k1"][3:], steps["current_loss"][3:] / steps["reference_loss"][3:])
+    damaged = store.with_name("store-steps") / f"{row.address}.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    with pytest.raises(EngramError, match="cannot be read"):
+        step_records(row.address, store)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--record", "everything"], "record must be steps, not 'everything'"),
+        (["--record", "steps", "--record-every", "0"], "record-every must be from 1"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(words, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["run", "permuted-mnist", "van", *words])
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_names_every_study():
+    text = " ".join(CliRunner().invoke(app, ["reproduce", "--help"]).output.split())
+    assert all(name in text for name in study_names())
+
+
+def test_recording_is_part_of_the_command():
+    assert "--record" not in Request("permuted-mnist", ("van",)).command
+    assert "--record steps --device" in Request("permuted-mnist", ("van",), record_every=1).command
+
+
+@pytest.fixture
+def held(tmp_path, make_row):
+    """A store of two methods, one of which has a seed that diverged."""
+    path = tmp_path / "store.sqlite"
+    rows = [make_row("van", seed) for seed in range(2)]
+    rows += [make_row("mega-i", seed, fault="diverge", faulty_seed=1) for seed in range(2)]
+    rows += [make_row("van", 0, tasks=2)]
+    with Store(path) as store:
+        store.add(rows)
+    return path, rows
+
+
+def test_results_are_asked_for_by_method_benchmark_split_and_device(held, laboratory, capsys):
+    path, _ = held
+
+    def asked(**names):
+        show(path, laboratory, chosen=Chosen(**names), as_json=True)
+        entries = json.loads(capsys.readouterr().out)["results"]
+        return [(entry["method"], entry["tasks"]) for entry in entries]
+
+    every = [("van", 3), ("mega-i", 3), ("van", 2)]
+    assert asked() == asked(split="training", device="cpu", benchmark="permuted-mnist") == every
+    assert asked(method="van") == [("van", 3), ("van", 2)]
+    for name, value, hint in (
+        ("method", "mega-ii", "did you mean 'mega-i'"),
+        ("split", "tuning", "valid are training"),
+        ("device", "cuda", "valid are cpu"),
+        ("benchmark", "mnist", "valid are permuted-mnist"),
+    ):
+        with pytest.raises(EngramError, match=f"no {name} among these results called '{value}'"):
+            asked(**{name: value})
+        with pytest.raises(EngramError, match=hint):
+            asked(**{name: value})
+
+
+def test_what_is_asked_for_is_what_is_exported(held, laboratory, tmp_path):
+    path, _ = held
+    show(path, laboratory, chosen=Chosen(method="mega-i"), export=tmp_path / "some.jsonl")
+    lines = (tmp_path / "some.jsonl").read_text().splitlines()
+    assert [json.loads(line)["identity"]["method"] for line in lines] == ["mega-i"] * 2
+
+
+def test_csv_has_a_line_for_each_run(held, laboratory, capsys):
+    path, rows = held
+    show(path, laboratory, as_csv=True)
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(line["method"], int(line["seed"])) for line in lines] == [
+        (row.identity["method"], row.seed) for row in rows
+    ]
+    for line, row in zip(lines, rows, strict=True):
+        expected = measure(row, "average_accuracy")
+        assert line["average_accuracy"] == ("" if expected is None else str(expected))
+        assert line["failure"] == (row.outcome["failure"] or "")
+        assert (line["address"], line["tasks"]) == (row.address, str(row.identity["tasks"]))
+        assert json.loads(line["settings"]) == row.identity["settings"]
+    with pytest.raises(EngramError, match="give one of them"):
+        show(path, laboratory, as_csv=True, as_json=True)
+
+
+def test_another_store_is_merged_with_its_step_records(held, laboratory, tmp_path, capsys):
+    path, rows = held
+    steps = {"k2": np.ones(3, np.float32)}
+    write_steps(rows[0].address, path, steps)
+    target = tmp_path / "mine" / "all.sqlite"
+    for new in (5, 0):
+        show(target, laboratory, merge=path)
+        assert f"{new} of 5 results were new" in capsys.readouterr().err
+    assert step_records(rows[0].address, target)["k2"].tolist() == [1, 1, 1]
+    with Store(target) as store:
+        assert store.rows() == rows
+    with pytest.raises(EngramError, match="another store than"):
+        show(path, laboratory, merge=path)
+    with pytest.raises(EngramError, match="cannot be read"):
+        show(tmp_path / "new.sqlite", laboratory, merge=tmp_path / "none.jsonl")
+    assert not (tmp_path / "new.sqlite").exists()
+
+
+def test_tensorboard_that_is_missing_is_told_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    words = ["run", "permuted-mnist", "van", "--tensorboard", "logs", "--device", "cpu"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "pip install engram[tensorboard]" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_gets_scalars_after_each_task_once(held, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, rows = held
+    assert write_scalars(rows, tmp_path / "logs") == 5
+    assert write_scalars(rows, tmp_path / "logs") == 0
+    name = f"van-seed-1-{rows[1].address[:10]}"
+    log = EventAccumulator(str(tmp_path / "logs" / "permuted-mnist-3x55000" / name)).Reload()
+    told = {tag: [(e.step, e.value) for e in log.Scalars(tag)] for tag in log.Tags()["scalars"]}
+    matrix = rows[1].outcome["accuracy"]
+    means = [100 * np.mean(matrix[task][: task + 1]) for task in range(3)]
+    assert told["average accuracy"] == [(n + 1, pytest.approx(m)) for n, m in enumerate(means)]
+    assert told["accuracy on the new task"] == [
+        (task + 1, pytest.approx(100 * matrix[task][task])) for task in range(3)
+    ]
+    # A task loses 0.1 with each later one.
+    assert told["forgetting"] == [(2, pytest.approx(0.1)), (3, pytest.approx(0.15))]

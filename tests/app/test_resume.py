@@ -1,0 +1,293 @@
+"""What is stopped is saved and goes on, what dies is run again, what is stored is not kept."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from engram.cli._options import one_sentence
+from engram.cli._request import Request, TuningRequest
+from engram.cli._run import train
+from engram.errors import EngramError
+from engram.runs import Checkpoints, Store, Terminated, Unit, execute, plan_units
+from engram.runs import _store as stores
+from engram.runs._interrupt import Interrupt
+
+HERE = Path(__file__).parent
+
+
+class Heard:
+    def __init__(self):
+        self.lines, self.stored, self.failed = [], [], []
+
+    def advanced(self, unit, progress):
+        pass
+
+    def told(self, unit, line):
+        self.lines.append((unit.name, line))
+
+    def ended(self, unit, failure):
+        (self.stored if failure is None else self.failed).append(unit.name)
+
+
+@pytest.fixture
+def specs(laboratory, tmp_path):
+    def make(method="van", **settings):
+        texts = {"trace": tmp_path / "trace", **settings}
+        texts = {key: str(value) for key, value in texts.items()}
+        return laboratory.specify("permuted-mnist", method, tasks=2, overrides=texts)
+
+    return make
+
+
+@pytest.fixture
+def work(store, laboratory):
+    """Execute units of some specs; return who heard of it."""
+
+    def work(*specs, seeds=2, **options):
+        units = plan_units(specs, range(seeds), store, laboratory, device="cpu", **options)
+        checkpoints = Checkpoints.beside(store, 60.0, laboratory)
+        heard = Heard()
+        arguments = {"device": "cpu", "command": "engram run", "listener": heard}
+        execute(units, store, laboratory.run, checkpoints=checkpoints, **arguments)
+        return heard
+
+    return work
+
+
+def begun(trace):
+    """Return who began so far: method, seeds, process, whether it went on from a checkpoint."""
+    return [json.loads(line) for line in trace.read_text().splitlines()] if trace.exists() else []
+
+
+def signal_when(condition, *signals):
+    """Send this process signals once a condition holds, a while apart."""
+
+    def send():
+        deadline = time.monotonic() + 60
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for each in signals:
+            os.kill(os.getpid(), each)
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def test_sigterm_lets_the_workers_save_and_the_same_again_goes_on(work, specs, store, tmp_path):
+    trace, spec = tmp_path / "trace", specs(sleep=30)
+    crew = min(2, len(os.sched_getaffinity(0)))
+    sender = signal_when(lambda: len(begun(trace)) == crew, signal.SIGTERM)
+    with pytest.raises(Terminated):
+        work(spec)
+    sender.join()
+    folder = tmp_path / "store-checkpoints"
+    assert len(list(folder.iterdir())) == crew
+    assert store.rows() == []
+    # The second time nothing is slept through but by who had not begun.
+    trace.unlink()
+    heard = work(specs(sleep=30), seeds=crew)
+    assert [went_on for *_, went_on in begun(trace)] == [True] * crew
+    assert len(heard.stored) == len(store.rows()) == crew
+    assert not folder.exists()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_second_signal_waits_for_nobody(work, specs, tmp_path):
+    sender = signal_when(lambda: begun(tmp_path / "trace"), signal.SIGINT, signal.SIGINT)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        work(specs(sleep=60, fault="deaf"), seeds=1)
+    assert time.monotonic() - started < 50
+    sender.join()
+
+
+def test_a_worker_that_dies_is_run_once_more_from_where_it_was(work, specs, store, tmp_path):
+    heard = work(specs(fault="die-once"), deterministic=True)
+    assert [
+        (seeds, went_on) for _, seeds, _, went_on in begun(tmp_path / "trace") if 0 in seeds
+    ] == [
+        ([0], False),
+        ([0], True),
+    ]
+    assert sorted(heard.stored) == ["van, seed 0", "van, seed 1"]
+    name, (line, reason) = heard.lines[0][0], [line for _, line in heard.lines]
+    assert (name, line) == ("van, seed 0", "a line to the user")
+    assert "SIGKILL" in reason
+    assert reason.endswith("It is run again.")
+    assert [row.outcome["facts"]["deterministic"] for row in store.rows()] == [1, 1]
+
+
+def test_a_run_has_one_place_until_its_result_is_stored(store, laboratory, specs, make_row):
+    spec = specs()
+
+    def place(*given, device="cpu", **options):
+        checkpoints = Checkpoints.beside(store, 5, laboratory)
+        return checkpoints.place(Unit(spec, *given, **options), device)
+
+    first = place((0,))
+    assert first == place((0,))
+    assert first.path.parent == store.path.with_name("store-checkpoints")
+    others = [
+        place((1,)),
+        place((0, 1)),
+        place((0,), device="cuda"),
+        place((0,), deterministic=True),
+        place((0,), record_every=1),
+    ]
+    assert len({first.path, *(other.path for other in others)}) == 6
+    assert place((0,), device="cuda:1") == place((0,), device="cuda")
+    store.add([make_row("van", 0, tasks=2, **spec.settings)])
+    assert place((0,)).path.name == first.path.name.replace(".0.", ".1.")
+
+
+def test_a_checkpoint_goes_when_its_result_is_stored_and_stays_when_it_is_not(
+    store, laboratory, specs, make_row
+):
+    checkpoints = Checkpoints.beside(store, 5, laboratory)
+    stored, waiting = specs(), specs("mega-i")
+    for spec in (stored, waiting):
+        place = checkpoints.place(Unit(spec, (0,)), "cpu")
+        place.kind(place.path).save(spec, [0])
+    foreign = checkpoints.folder / "notes.safetensors"
+    foreign.write_text("not ours")
+    store.add([make_row("van", 0, tasks=2, **stored.settings)])
+    checkpoints.remove_stale()
+    left = {path.name for path in checkpoints.folder.iterdir()}
+    assert left == {checkpoints.place(Unit(waiting, (0,)), "cpu").path.name, "notes.safetensors"}
+    # An --again that was stopped is not stale: the store has no newer result.
+    again = checkpoints.place(Unit(stored, (0,)), "cpu")
+    again.kind(again.path).save(stored, [0])
+    checkpoints.remove_stale()
+    assert again.path.exists()
+
+
+def test_the_last_good_checkpoint_of_a_run_that_diverged_stays_until_the_next_command(
+    work, specs, store, laboratory
+):
+    spec = specs(fault="diverge")
+    place = Checkpoints.beside(store, 5, laboratory).place(Unit(spec, (0,)), "cpu")
+    place.kind(place.path).save(spec, [0])
+    work(spec, seeds=1)
+    assert place.path.exists()
+    work(spec, seeds=1)
+    assert not place.path.exists()
+
+
+def test_a_folder_that_cannot_be_is_told_before_anything_is_trained(work, specs, tmp_path):
+    (tmp_path / "store-checkpoints").write_text("a file in its place")
+    with pytest.raises(EngramError, match=r"No checkpoint can be saved in .*store-checkpoints"):
+        work(specs())
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.fixture
+def locked(tmp_path, monkeypatch):
+    """A store that another connection is writing for good."""
+    monkeypatch.setattr(stores, "_PATIENCE", 0.1)
+    path = tmp_path / "locked.sqlite"
+    with Store(path) as opened:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        yield opened
+        other.close()
+
+
+def test_a_store_that_cannot_be_written_leaves_the_checkpoint(
+    locked, laboratory, specs, monkeypatch
+):
+    spec = specs()
+    monkeypatch.setattr(Store, "count", lambda *_: 0)  # which the lock would refuse as well
+    checkpoints = Checkpoints.beside(locked, 5, laboratory)
+    place = checkpoints.place(Unit(spec, (0,)), "cpu")
+    place.kind(place.path).save(spec, [0])
+    arguments = {"device": "cpu", "command": "c", "listener": Heard()}
+    with pytest.raises(EngramError, match=r"locked\.sqlite' cannot be used: database is locked"):
+        execute([Unit(spec, (0,))], locked, laboratory.run, checkpoints=checkpoints, **arguments)
+    assert place.path.exists()
+
+
+@pytest.mark.parametrize("every", [-1.0, float("nan"), float("inf")])
+def test_an_interval_that_is_none_is_refused(every, laboratory, executor, tmp_path):
+    request = Request("permuted-mnist", ("van",), 1, 2, device="cpu")
+    arguments = {"store": tmp_path / "s.sqlite", "executor": executor}
+    with pytest.raises(EngramError, match="checkpoint-every must be 0 or more seconds"):
+        train(request, laboratory, checkpoint_every=every, **arguments)
+    assert train(request, laboratory, checkpoint_every=0, **arguments) == 0
+
+
+def test_deterministic_is_part_of_the_command():
+    for request in (
+        Request("b", ("m",), deterministic=True),
+        TuningRequest("b", "m", deterministic=True),
+    ):
+        assert "--deterministic" in request.command
+
+
+@pytest.mark.parametrize(("raised", "code"), [(Terminated, 75), (KeyboardInterrupt, 130)])
+def test_the_exit_code_says_what_happened(raised, code):
+    with pytest.raises(typer.Exit) as caught, one_sentence():
+        raise raised
+    assert caught.value.exit_code == code
+
+
+def test_the_first_ctrl_c_is_noted_and_the_second_raises():
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.seen is signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_signals_that_are_ignored_stay_ignored():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGTERM)
+            interrupt.raise_seen()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+_COMMAND = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import engram.cli, fake_laboratory
+engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
+engram.cli.main()
+"""
+
+
+def test_sigterm_ends_the_command_with_code_75_and_one_sentence(tmp_path):
+    path, trace = tmp_path / "store.sqlite", tmp_path / "trace"
+    options = ["--seeds", "1", "--tasks", "2", "--device", "cpu", "--store", str(path)]
+    settings = ["--set", "sleep=60", "--set", f"trace={trace}", "--checkpoint-every", "7"]
+    words = ["run", "permuted-mnist", "van", *options, *settings]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, str(HERE), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not begun(trace):
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: to the workers too
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (75, "")
+    assert err == (
+        "Stopped: what is finished is stored, and the same command goes on from where the rest "
+        "was saved.\n"
+    )
+    assert len(list((tmp_path / "store-checkpoints").iterdir())) == 1

@@ -1,0 +1,337 @@
+"""``engram tune`` chooses, ``engram run --tuned`` uses it, ``engram results`` shows it."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from engram.cli._app import app
+from engram.cli._request import Request, TuningRequest, specify
+from engram.cli._results import show
+from engram.cli._run import train
+from engram.cli._tune import tune
+from engram.errors import EngramError
+from engram.runs import Store
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results" / "store.sqlite"
+
+
+@pytest.fixture
+def search(path, laboratory, executor, capsys):
+    """Tune; return the exit code and what was printed."""
+
+    def search(method="mega-i", as_json=False, **request):
+        asked = TuningRequest("permuted-mnist", method, **{"device": "cpu", **request})
+        code = tune(asked, laboratory, store=path, as_json=as_json, executor=executor)
+        return code, *capsys.readouterr()
+
+    return search
+
+
+def choices(path):
+    with Store(path, read_only=True) as store:
+        return store.choices()
+
+
+def lines(text):
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_the_best_of_the_grid_is_chosen_printed_and_stored_with_every_trial(search, path):
+    code, out, _ = search(seeds=2, tasks=1)
+    assert code == 0
+    # A task has 90 when learned, a seed costs 1, mega-i 0.2, the wrong epsilon 10.
+    assert lines(out)[3:6] == [
+        "0.1 79.30 ± 0.50 runner-up",
+        "0.01 89.30 ± 0.50 chosen",
+        "0.001 79.30 ± 0.50",
+    ]
+    assert out.splitlines()[-1] == (
+        "Chosen: epsilon=0.01. To use it: engram run permuted-mnist mega-i --tuned"
+    )
+    (choice,) = choices(path)
+    assert choice.chosen == {"epsilon": 0.01}
+    assert (choice.seeds, choice.device) == (2, "cpu")
+    assert choice.identity["tasks"] == 1
+    assert "epsilon" not in choice.identity["settings"]
+    assert choice.identity["settings"]["learning_rate"] == 0.1
+    with Store(path) as store:
+        rows = store.rows()
+    assert {row.identity["split"] for row in rows} == {"tuning"}
+    assert sorted((row.identity["settings"]["epsilon"], row.seed) for row in rows) == [
+        (epsilon, seed) for epsilon in (0.001, 0.01, 0.1) for seed in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lead", "seeds", "remark"),
+    [
+        # Seeds are 1 apart: of three the standard error is 1 / √3.
+        (0.1, 3, None),
+        (0.006, 3, None),
+        (0.005, 3, "epsilon=0.1, is 0.50 behind, within one standard error (0.58)"),
+        (0, 3, "Of equals the first is chosen; as good: epsilon=0.01, epsilon=0.001."),
+        (0.005, 1, "One seed says nothing of the noise"),
+    ],
+)
+def test_what_the_seeds_do_not_tell_is_said(search, lead, seeds, remark):
+    _, out, _ = search(seeds=seeds, settings=(f"lead={lead}",))
+    _, told, _ = search(seeds=seeds, settings=(f"lead={lead}",), as_json=True)
+    if remark is None:
+        assert json.loads(told)["remark"] is None
+    else:
+        assert remark in json.loads(told)["remark"]
+        assert remark in out
+    assert json.loads(told)["chosen"] == {"epsilon": 0.01 if lead else 0.1}
+
+
+def test_json_is_the_choice_and_nothing_else(search):
+    _, out, _ = search(seeds=2, as_json=True)
+    answer = json.loads(out)
+    assert [trial["settings"]["epsilon"] for trial in answer["trials"]] == [0.1, 0.01, 0.001]
+    assert answer["score"] == answer["trials"][1]["score"]
+    assert answer["seeds"] == len(answer["trials"][0]["values"]) == 2
+
+
+def test_a_second_call_computes_nothing_and_makes_no_second_choice(search, path, tmp_path):
+    trace = tmp_path / "trace"
+    for _ in range(2):
+        assert search(seeds=2, settings=(f"trace={trace}",))[0] == 0
+    assert len(trace.read_text().splitlines()) == 6
+    assert len(choices(path)) == 1
+
+
+def test_another_search_is_another_choice_and_going_back_makes_the_first_the_newest(search, path):
+    for seeds in (2, 3, 2):
+        search(seeds=seeds)
+    assert [choice.seeds for choice in choices(path)] == [2, 3, 2]
+
+
+def test_what_is_given_is_in_the_choice_and_its_command(search, path):
+    search(seeds=1, tasks=2, examples=50, passes=4, settings=("lead=0.5",))
+    (choice,) = choices(path)
+    assert choice.identity["passes"] == 4
+    assert choice.identity["settings"]["lead"] == 0.5
+    assert choice.command == (
+        "engram tune permuted-mnist mega-i --seeds 1 --tasks 2 --examples 50 --passes 4 "
+        "--set lead=0.5 --device cpu"
+    )
+
+
+def test_nothing_is_chosen_where_a_run_failed(search, path):
+    code, out, err = search(seeds=2, settings=("fault=raise",))
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1] == "Nothing is chosen: the same command tries what failed again."
+    assert choices(path) == []
+
+
+def test_nothing_is_chosen_where_every_trial_diverged(search, path):
+    with pytest.raises(EngramError, match="Every trial of mega-i has a seed that diverged"):
+        search(seeds=2, settings=("fault=diverge",))
+    assert choices(path) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "sentence"),
+    [
+        ("mega-ii", {}, "mega-ii declares no settings to tune"),
+        ("mega-iii", {}, "no method 'mega-iii'"),
+        ("mega-i", {"seeds": 0}, "seeds must be at least 1"),
+        ("mega-i", {"settings": ("lead",)}, "KEY=VALUE, not 'lead'"),
+        ("mega-i", {"device": "gpu"}, "device must be"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_made(search, path, method, changes, sentence):
+    with pytest.raises(EngramError, match=sentence):
+        search(method, **changes)
+    assert not path.parent.exists()
+
+
+def asked(path, *methods, **changes):
+    return Request("permuted-mnist", methods, **{"device": "cpu", "tuned": path, **changes})
+
+
+def test_a_tuned_run_has_the_chosen_values_and_others_their_presets(search, path, laboratory):
+    search(seeds=2)
+    mega, agem = specify(asked(path, "mega-i", "a-gem"), laboratory)
+    assert mega.settings == {**laboratory.usual("mega-i"), "epsilon": 0.01}
+    assert agem.settings == laboratory.usual("a-gem")
+    assert (mega.split, mega.tasks) == ("training", 17)
+
+
+def test_what_is_set_wins_over_what_was_chosen(search, path, laboratory):
+    search(seeds=2)
+    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)), laboratory)
+    assert spec.settings["epsilon"] == 0.5
+
+
+def test_the_newest_choice_is_used_and_told(search, path, laboratory, capsys):
+    search(seeds=2, tasks=1)
+    specify(asked(path, "mega-i"), laboratory)
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("mega-i: epsilon=0.01, chosen on 20")
+    search(seeds=1, passes=2, settings=("lead=0",))
+    (spec,) = specify(asked(path, "mega-i"), laboratory)
+    assert spec.settings["epsilon"] == 0.1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("mega-i: epsilon=0.1, of 2 choices the newest, made on 20")
+    assert told.endswith("from 3 trials of 3 tasks of 55,000 examples, 2 passes, 1 seed.")
+
+
+def test_a_choice_with_as_many_examples_goes_before_a_newer_one(search, path, laboratory, capsys):
+    search(seeds=1, examples=200)
+    search(seeds=1, settings=("lead=0",))
+    for examples, epsilon in ((200, 0.01), (None, 0.1), (300, 0.1)):
+        (spec,) = specify(asked(path, "mega-i", examples=examples), laboratory)
+        assert spec.settings["epsilon"] == epsilon
+        told = capsys.readouterr().err
+        assert ("of 2 choices the newest with as many examples" in told) == (examples != 300)
+
+
+def test_what_is_set_needs_no_choice(path, laboratory):
+    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)), laboratory)
+    assert spec.settings["epsilon"] == 0.5
+
+
+def test_a_choice_is_for_its_own_method(search, path, laboratory):
+    search("van", seeds=2)
+    with pytest.raises(EngramError) as error:
+        specify(asked(path, "van", "mega-i"), laboratory)
+    command = shlex.join(["engram", "tune", "permuted-mnist", "mega-i", "--store", str(path)])
+    assert str(error.value) == (
+        f"Nothing is chosen for mega-i on permuted-mnist yet: `{command}` does it."
+    )
+
+
+def test_without_a_store_there_is_no_choice_and_none_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["run", "permuted-mnist", "mega-i", "--tuned"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith("yet: `engram tune permuted-mnist mega-i` does it.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_of_a_tuned_run_says_so(search, path, laboratory, executor, capsys):
+    search(seeds=1)
+    train(asked(path, "mega-i", seeds=1, tasks=2), laboratory, store=path, executor=executor)
+    capsys.readouterr()
+    with Store(path) as store:
+        row = store.rows()[-1]
+    assert row.command == (
+        "engram run permuted-mnist mega-i --seeds 1 --tasks 2 --tuned --device cpu"
+    )
+    assert row.identity["settings"]["epsilon"] == 0.01
+
+
+def test_choices_are_shown_exported_and_merged(search, path, tmp_path, laboratory, capsys):
+    search(seeds=2, tasks=1)
+    exported = tmp_path / "all.jsonl"
+    show(path, laboratory, export=exported)
+    out, err = capsys.readouterr()
+    assert f"6 results and 1 choice are in {exported}." in err
+    (line,) = [line for line in lines(out) if line.startswith("permuted-mnist mega-i")]
+    day = choices(path)[0].created[:10]
+    told = "3 1 task of 55,000 examples, 2 seeds"
+    assert line == f"permuted-mnist mega-i epsilon=0.01 89.30 ± 0.50 {told} {day}"
+    other = tmp_path / "other.sqlite"
+    for new in (1, 0):
+        show(other, laboratory, merge=exported, as_json=True)
+        out, err = capsys.readouterr()
+        assert f"{new} of 1 choices were new and are stored." in err
+        (listed,) = json.loads(out)["choices"]
+        assert listed["chosen"] == {"epsilon": 0.01}
+    assert choices(other) == choices(path)
+
+
+_COMMAND = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import engram.cli, fake_laboratory
+engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
+engram.cli.main()
+"""
+
+
+def test_workers_find_the_data_folder_and_no_command_tells_it(tmp_path, path):
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    words = ["tune", "permuted-mnist", "van", "--seeds", "1", "--device", "cpu", "--json"]
+    options = ["--data", str(folder), "--store", str(path)]
+    command = [sys.executable, "-c", _COMMAND, str(HERE), *words, *options]
+    subprocess.run(command, capture_output=True, check=True)
+    with Store(path) as store:
+        rows, (choice,) = store.rows(), store.choices()
+    assert {row.outcome["facts"]["data"] for row in rows} == {str(folder)}
+    assert {choice.command, *(row.command for row in rows)} == {
+        "engram tune permuted-mnist van --seeds 1 --device cpu"
+    }
+
+
+@pytest.fixture
+def invoke(tmp_path, monkeypatch):
+    """Run the real command line without any data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "none"))
+    return lambda *words: CliRunner().invoke(app, words)
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "permuted-mnist", "van"), ("tune", "permuted-mnist", "van"), ("data",)]
+)
+def test_a_data_folder_that_is_missing_is_one_sentence(invoke, words):
+    result = invoke(*words, "--data", "nowhere")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "engram: data must be a folder that exists, not 'nowhere'.\n"
+
+
+@pytest.mark.parametrize("verb", ["run", "tune"])
+@pytest.mark.parametrize(
+    ("benchmark", "name"),
+    [("split-cifar", "cifar-100"), ("split-cub", "cub-200-2011"), ("split-awa", "awa2")],
+)
+def test_missing_data_is_told_before_anything_is_made(invoke, tmp_path, verb, benchmark, name):
+    (tmp_path / "empty").mkdir()
+    result = invoke(verb, benchmark, "mega-i", "--device", "cpu", "--data", "empty")
+    assert (result.exit_code, result.stdout) == (2, "")
+    (sentence,) = result.stderr.splitlines()
+    assert f"`engram data fetch {name}`" in sentence
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    assert os.environ["ENGRAM_DATA"] == "empty"
+
+
+def test_data_is_listed_and_an_unknown_name_is_refused(invoke, tmp_path):
+    listed = invoke("data", "--json")
+    names = [source["name"] for source in json.loads(listed.stdout)["sources"]]
+    assert names == ["cifar-100", "cub-200-2011", "awa2", "resnet18-imagenet"]
+    assert "cifar-100" in invoke("data").stdout
+    result = invoke("data", "fetch", "cifar-10", "--data", str(tmp_path))
+    assert result.exit_code == 2
+    assert "did you mean 'cifar-100'" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("fetch", "cifar-100", "--data"), ("--data",)])
+def test_what_is_in_the_folder_is_not_fetched(invoke, tmp_path, words):
+    place = tmp_path / "mine" / "cifar-100-binary"
+    place.mkdir(parents=True)
+    (place / "train.bin").write_bytes(b"")
+    more = () if len(words) > 1 else ("fetch", "cifar-100")
+    result = invoke("data", *words, "mine", *more)
+    assert result.exit_code == 0
+    assert result.stdout == "mine/cifar-100-binary\n"
+
+
+def test_a_report_needs_a_store(invoke):
+    result = invoke("report")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("engram: There is no store at ")

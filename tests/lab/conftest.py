@@ -1,0 +1,52 @@
+import pytest
+from split_worlds import SIDE, write_worlds
+
+from engram.models import MLP, ResNet
+from engram.streams import Stream
+from engram.streams._cifar import SplitCifar
+from engram.streams._cub import SplitCub
+from engram.streams._large_images import LargeImages
+
+
+@pytest.fixture(scope="session")
+def worlds(tmp_path_factory):
+    place = tmp_path_factory.mktemp("worlds")
+    (place / "data").mkdir()
+    write_worlds(place / "data")
+    return place
+
+
+@pytest.fixture
+def split_worlds(worlds, monkeypatch):
+    """Serve the image benchmarks from small official folders."""
+    monkeypatch.setenv("ENGRAM_DATA", str(worlds / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(worlds / "cache"))
+    for module in ("_pixels", "_cub", "_awa"):
+        monkeypatch.setattr(f"engram.data.{module}.SIDE", SIDE)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Make the networks of the image benchmarks two filters wide, in double precision."""
+    full = {"large_images": True, "shortcut_norm": False}
+    monkeypatch.setattr(SplitCifar, "network", lambda self: ResNet(self.classes, 2))
+    monkeypatch.setattr(LargeImages, "network", lambda self: ResNet(self.classes, 2, **full))
+    for stream in (SplitCifar, LargeImages):
+        in_double(monkeypatch, stream, "normalise")
+    in_double(monkeypatch, Stream, "initialise")
+
+
+@pytest.fixture
+def flat(monkeypatch):
+    """Make them perceptrons of three hidden units on raw pixels, in double precision."""
+    for stream in (SplitCifar, LargeImages):
+        monkeypatch.setattr(stream, "network", lambda self: MLP((self.features, 3, self.classes)))
+        monkeypatch.setattr(stream, "normalise", lambda _, inputs: inputs.flatten(2).double() / 255)
+    monkeypatch.setattr(SplitCub, "initialise", Stream.initialise)
+    for stream in (Stream, SplitCub):
+        in_double(monkeypatch, stream, "initialise")
+
+
+def in_double(monkeypatch, owner, name):
+    single = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given: single(*given).double())

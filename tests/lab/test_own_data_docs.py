@@ -1,0 +1,57 @@
+"""The page on one's own data is true: every command of it is accepted, where its files are."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from own_worlds import write_class, write_csv, write_photos
+
+from engram.protocol import settings_help, specify
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "docs" / "your-own-data.md", ROOT / "README.md")
+COMMAND = re.compile(r"(?m)^ *engram run ((?:folder|table):.+)$")
+COMMANDS = sorted({found for page in PAGES for found in COMMAND.findall(page.read_text("utf-8"))})
+SEASONS = {"1 spring": "bee rabbit rose", "2 summer": "sea shark", "3 winter": "rabbit wolf"}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Be where the page's files are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    tasks = {task: dict.fromkeys(names.split(), 8) for task, names in SEASONS.items()}
+    write_photos(tmp_path / "photos", tasks)
+    for number in range(6):
+        write_class(tmp_path / "flowers" / f"flower {number}", 6, number)
+    header = ["order", "date", "price", "visits", "city", "bought"]
+    days = [f"{year}-{month:02}-07" for year in (2022, 2023) for month in range(1, 13)]
+    rows = [
+        [row, day, row % 7, row % 5, "OBT"[row % 3], row % 2] for row, day in enumerate(days * 6)
+    ]
+    write_csv(tmp_path / "sales.csv", header, rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.usefixtures("place")
+def test_every_command_is_accepted(command):
+    words = shlex.split(command)
+    benchmark, methods, settings = words[0], [], {}
+    for word, following in zip(words[1:], [*words[2:], ""], strict=True):
+        if word == "--set":
+            key, _, value = following.partition("=")
+            settings[key] = value
+        elif "=" not in word and not word.startswith("--") and not word.isdigit():
+            methods.append(word)
+    assert methods
+    for method in methods:
+        assert specify(benchmark, method, overrides=settings).tasks > 1
+
+
+def test_the_page_names_every_setting():
+    text = PAGES[0].read_text("utf-8")
+    for benchmark in ("folder:any", "table:any.csv"):
+        mine = {item.name for item in settings_help(benchmark, "van")}
+        for name in mine - {"learning_rate", "precision"}:
+            assert re.search(rf"`{name}`|{name}=", text), name

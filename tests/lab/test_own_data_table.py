@@ -1,0 +1,346 @@
+"""A table of one's own: which row is of which task, what a network reads of it, what is refused."""
+
+import re
+from datetime import date, timedelta
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from own_worlds import write_csv, write_drifting
+
+from engram.data import read_table
+from engram.errors import EngramError
+from engram.methods import names
+from engram.models import MLP
+from engram.protocol import run, specify
+from engram.streams import benchmark
+from engram.streams._table_inputs import encode
+from engram.streams._table_tasks import by_time, by_value, classes_of
+
+USUAL = {"target": "bought", "time": "day", "period": "quarter"}
+
+
+def spec(path, method="mega-ii", **overrides):
+    texts = {name: str(value) for name, value in {**USUAL, **overrides}.items()}
+    return specify(
+        f"table:{path}", method, overrides={name: text for name, text in texts.items() if text}
+    )
+
+
+def stream(path, seeds=(0,), **settings):
+    made = benchmark(f"table:{path}")
+    chosen = made.settings(**{**USUAL, **settings})
+    sized = made.sized(chosen)
+    return made.build(seeds, sized.paper_tasks, sized.most_examples, settings=chosen)
+
+
+@pytest.fixture
+def sales(tmp_path):
+    return write_drifting(tmp_path / "sales.csv")
+
+
+def rows(found):
+    return {name: mine.tolist() for name, mine in found.items()}
+
+
+def test_tasks_come_in_the_order_of_their_numbers_or_of_their_first_rows():
+    assert rows(by_value("t", ["b", "a", "b", "c"])) == {"b": [0, 2], "a": [1], "c": [3]}
+    assert rows(by_value("t", ["10", "9", "10", "-1.5"])) == {"-1.5": [3], "9": [1], "10": [0, 2]}
+
+
+@pytest.mark.parametrize(
+    ("period", "wanted"),
+    [
+        ("year", {"2020": [1, 2], "2021": [0, 3]}),
+        ("quarter", {"2020-Q1": [2], "2020-Q4": [1], "2021-Q1": [0, 3]}),
+        ("month", {"2020-02": [2], "2020-12": [1], "2021-01": [0], "2021-03": [3]}),
+        # The first three days of 2021 are of the last week of 2020.
+        ("week", {"2020-W09": [2], "2020-W53": [0, 1], "2021-W13": [3]}),
+    ],
+)
+def test_time_is_cut_by_the_calendar(period, wanted):
+    times = ["2021-01-03", "2020-12-31T23:59:59", "2020-02-29 12:00", "2021-03-31"]
+    assert rows(by_time("t", times, period, 5)) == wanted
+
+
+def test_times_may_have_zones_and_dates_may_be_years_or_months():
+    assert list(by_time("t", ["2020-12-31T23:30-02:00"], "year", 1)) == ["2021"]
+    assert list(by_time("t", ["2021", "2020-12"], "month", 1)) == ["2020-12", "2021-01"]
+
+
+@given(
+    days=st.lists(st.integers(0, 400), min_size=5, max_size=40, unique=True),
+    copies=st.integers(1, 3),
+    parts=st.integers(1, 5),
+    as_dates=st.booleans(),
+)
+def test_equal_parts_are_in_order_and_equal_and_keep_equal_times_together(
+    days, copies, parts, as_dates
+):
+    days = days * copies
+    texts = [str(date(2020, 1, 1) + timedelta(day)) if as_dates else str(day) for day in days]
+    found = list(by_time("t", texts, "equal", parts).values())
+    assert sorted(np.concatenate(found).tolist()) == list(range(len(days)))
+    times = [{days[row] for row in part} for part in found]
+    for earlier, later in pairwise(times):
+        assert max(earlier) < min(later)
+    assert max(map(len, times)) - min(map(len, times)) <= 1
+
+
+def test_classes_are_numbered_by_their_numbers_or_names():
+    assert classes_of("y", ["10", "9", "10", "9"])[0].tolist() == [1, 0, 1, 0]
+    assert classes_of("y", ["no", "yes", "no", "no"])[1] == ["no", "yes"]
+
+
+numbers = st.lists(st.floats(-1e6, 1e6), min_size=8, max_size=8)
+
+
+@given(first=numbers, later=numbers, other=numbers)
+def test_numbers_are_standardised_by_the_first_task_whatever_comes_later(first, later, other):
+    rows = np.arange(8)
+    one, two = (
+        encode({"x": [repr(value) for value in first + rest]}, (), rows).values
+        for rest in (later, other)
+    )
+    np.testing.assert_array_equal(one[:8], two[:8])
+    deviation = np.std(first)
+    wanted = (np.array(first) - np.mean(first)) / (deviation or 1)
+    np.testing.assert_allclose(one[:8, 0], wanted, rtol=1e-4, atol=1e-4)
+    assert np.abs(two).max() <= 10  # a column may wander as far as it likes
+
+
+def test_a_missing_number_is_the_mean_and_marked():
+    made = encode({"x": ["1", "", "3", "", "5"]}, (), np.array([0, 2]))
+    assert made.values.tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1], [3, 0]]
+    assert made.missing == {"x": 2}
+    nothing = encode({"x": ["", "", "7"]}, (), np.array([0, 1]))
+    assert nothing.values.tolist() == [[0, 1], [0, 1], [7, 0]]
+
+
+def test_a_text_is_one_of_those_of_the_first_task_or_another():
+    texts = ["red", "blue", "", "red", "green", "grey"]
+    made = encode({"x": texts}, (), np.array([0, 1, 2]))
+    #                            missing  blue  red  other
+    assert made.values.tolist() == [
+        [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1],
+    ]  # fmt: skip
+    assert made.strangers == {"x": 2}
+
+
+def test_numbers_may_be_taken_for_names():
+    made = encode({"x": ["7", "3", "7"]}, ("x",), np.arange(3))
+    assert made.values.tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+
+
+def test_a_table_s_rows_are_all_served_or_held_out_and_target_and_time_are_no_inputs(sales):
+    made = stream(sales)
+    assert made.tasks == 4
+    assert made.features == 2 + 3  # two numbers; the letters a, b and any other
+    assert made.network().sizes == MLP((5, 256, 256, 2)).sizes
+    for task in range(4):
+        labels = made.train(task).labels
+        (batch,) = made.test(task)
+        assert (labels.shape, len(batch.labels)) == ((1, 48), 12)
+        assert batch.labels.sum() == 6  # as many of either class
+
+
+def test_a_class_that_was_not_met_before_simply_appears(tmp_path):
+    lines = [[task, number, "ab"[number % 2] if task == 1 else "bc"[number % 2]]
+             for task in (1, 2) for number in range(12)]  # fmt: skip
+    path = write_csv(tmp_path / "t.csv", ["task", "x", "y"], lines)
+    made = stream(path, target="y", task="task", time="")
+    assert made.classes == 3
+    assert set(made.train(0).labels.flatten().tolist()) == {0, 1}
+    assert made.task_outputs(0).tolist() == [[True, True, False]]
+    assert set(made.train(1).labels.flatten().tolist()) == {1, 2}
+    assert made.task_outputs(0) is None  # of all three
+
+
+@pytest.mark.parametrize(
+    ("method", "heads"),
+    [*((name, "shared") for name in names()), ("gem", "by-task"), ("icarl", "by-task")],
+)
+def test_every_method_learns_a_table(tmp_path, method, heads):
+    path = write_drifting(tmp_path / "few.csv", tasks=2, rows=20)
+    few = {"draws": 2} if method == "mer" else {}
+    (outcome,) = run(spec(path, method, heads=heads, **few), [0])
+    assert outcome.failure is None
+    assert all(0 <= value <= 1 for value in outcome.accuracy[-1])
+
+
+def test_a_drifting_table_is_learned_and_not_forgotten(sales):
+    (outcome,) = run(spec(sales, "mega-ii"), [0])
+    (plain,) = run(spec(sales, "van"), [0])
+    assert min(outcome.accuracy[-1]) > 0.9
+    assert sum(plain.accuracy[-1]) < sum(outcome.accuracy[-1])
+
+
+def test_a_run_is_the_same_alone_or_stacked(tmp_path):
+    sales = write_drifting(tmp_path / "few.csv", tasks=2, rows=20)
+    stacked = run(spec(sales), [0, 1])
+    for seed, together in enumerate(stacked):
+        (alone,) = run(spec(sales), [seed])
+        assert alone.accuracy[-1] == pytest.approx(together.accuracy[-1], abs=0.1)
+    assert benchmark(f"table:{sales}").stacks
+
+
+def test_training_leaves_the_table_as_it_was(tmp_path):
+    sales = write_drifting(tmp_path / "few.csv", tasks=2, rows=20)
+    before = stream(sales)._images.train_images.copy()
+    for method in ("mega-ii", "prog-nn", "icarl"):
+        run(spec(sales, method), [0])
+    np.testing.assert_array_equal(stream(sales)._images.train_images, before)
+
+
+def test_a_result_is_filed_under_the_content_and_not_under_the_path(sales, tmp_path):
+    identity = spec(sales).identity()
+    assert re.fullmatch(r"table-sales-[0-9a-f]{10}", identity["benchmark"])
+    assert str(tmp_path) not in str(identity)
+    assert not {"target", "time", "period", "ignore"} & set(identity["settings"])
+    assert identity["settings"]["heads"] == "shared"
+    (tmp_path / "b").mkdir()
+    other = tmp_path / "b" / "Sales.tsv"
+    write_csv(other, *split(sales.read_text()), delimiter="\t")
+    assert spec(other).identity() == identity
+    for change in ({"period": "year"}, {"ignore": "width"}, {"categories": "width"}):
+        assert spec(sales, **change).identity()["benchmark"] != identity["benchmark"]
+    assert spec(sales, parts=7).identity() == identity  # where parts are not asked for
+
+
+def split(text):
+    header, *lines = (line.split(",") for line in text.splitlines())
+    return header, lines
+
+
+def test_what_is_filled_in_is_told_once(sales, caplog):
+    text = sales.read_text().replace(",a,", ",z,", 1)
+    header, lines = split(text)
+    for line in lines[5:8]:
+        line[1] = "NA"
+    lines[-1][3] = "new"
+    path = write_csv(sales.with_name("holes.csv"), header, lines)
+    for method in ("van", "mega-ii"):
+        spec(path, method)
+    assert caplog.messages == [
+        f"{path}: missing numbers count as the first task's mean, marked (3 in width).",
+        f"{path}: texts that the first task lacks count as one text (1 in letter).",
+    ]
+
+
+@pytest.mark.parametrize("delimiter", list(",;\t|"))
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_csv_may_be_of_any_usual_kind(tmp_path, delimiter, encoding):
+    lines = [["0", " Ålesund ", ""], ["1", 'a "b"', "N/A"], [], ["2", f"x{delimiter}y", "null"]]
+    path = write_csv(tmp_path / "t.csv", ["", "one", "two"], lines, delimiter, encoding)
+    assert read_table(path) == {
+        "one": ["Ålesund", 'a "b"', f"x{delimiter}y"],
+        "two": ["", "", ""],
+    }
+
+
+def test_parquet_is_read_as_the_same_csv_is(tmp_path, sales):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import csv, parquet
+
+    table = csv.read_csv(sales)  # which finds dates, numbers and texts
+    parquet.write_table(table, tmp_path / "sales.parquet")
+    assert spec(tmp_path / "sales.parquet").tasks == spec(sales).tasks
+    assert read_table(tmp_path / "sales.parquet")["letter"] == read_table(sales)["letter"]
+    nested = pyarrow.table({"x": [[1], [2]]})
+    parquet.write_table(nested, tmp_path / "nested.parquet")
+    with pytest.raises(EngramError, match="must hold texts, numbers or times, not a list"):
+        read_table(tmp_path / "nested.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"no table")
+    with pytest.raises(EngramError, match="is no Parquet file"):
+        read_table(tmp_path / "broken.parquet")
+
+
+def test_without_pyarrow_parquet_says_how_to_have_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    (tmp_path / "t.parquet").write_bytes(b"")
+    with pytest.raises(EngramError, match=r"pip install 'engram\[tables\]'"):
+        read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"target": ""}, r"the column to predict \(--set target=…\); the columns are day, w"),
+        ({"target": "sold"}, "target must name a column, not 'sold'; the columns are day, width"),
+        ({"time": ""}, "task or time, one of them, must name the column that says .*; the co"),
+        ({"task": "letter"}, "task or time, one of them, must name the column"),
+        ({"ignore": "width, depth"}, "ignore must name a column, not 'depth'; the columns are day"),
+        ({"target": "width"}, "target must be a column of classes, and 'width' has 2.. different"),
+        ({"time": "width"}, "Column 'width' must hold dates like 2024-12-31 or times .* row 1.$"),
+        ({"ignore": "width,height,letter"}, "No column is left to predict 'bought' from"),
+        ({"period": "equal", "parts": "500"}, "parts must be fewer than 500 for column 'day'"),
+        ({"period": "decade"}, "valid are equal, month, quarter, week, year"),
+        ({"batch_size": "49"}, "batch_size must be at most the 48 examples of a task, not 49"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(sales, settings, sentence):
+    with pytest.raises(EngramError, match=sentence) as caught:
+        spec(sales, **settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda lines: lines[6].__setitem__(4, ""), "Every row must have a target, and data row 7"),
+        (lambda lines: lines[6].__setitem__(0, "?"), "Every row must have a time, and data row 7"),
+        (lambda lines: lines[6].__setitem__(1, "wide"), "Column 'width' is of numbers, but data r"),
+        (
+            lambda lines: lines[6].__setitem__(1, "inf"),
+            "data row 7 has 'inf'.*categories=width",
+        ),
+        (lambda lines: lines[6].append("more"), "has 6 values in line 8, where its header has 5"),
+        (lambda lines: lines.clear(), "has no rows under a header"),
+        (lambda lines: [line.__setitem__(4, "n") for line in lines], "must have two classes"),
+        (
+            lambda lines: lines.append(["2029-01-01", "1", "1", "a", "n"]),
+            "The task '2029-Q1' of .*sales.csv has nothing to test on: no class has two examples",
+        ),
+    ],
+)
+def test_bad_tables_are_refused_in_one_sentence(sales, change, sentence):
+    header, lines = split(sales.read_text())
+    change(lines)
+    write_csv(sales, header, lines)
+    with pytest.raises(EngramError, match=sentence) as caught:
+        spec(sales)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_of_too_many_texts_is_named(tmp_path):
+    lines = [[row % 2, f"name {row}", row % 2] for row in range(2_600)]
+    path = write_csv(tmp_path / "t.csv", ["task", "name", "y"], lines)
+    with pytest.raises(EngramError, match=r"'name' has 1,040 .* leave it out with --set ignore=na"):
+        specify(f"table:{path}", "van", overrides={"target": "y", "task": "task"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("t.xlsx", b"", "A table is a file .csv, .tsv, .txt or .parquet, not '.*t.xlsx'"),
+        ("t.csv", None, "t.csv' cannot be read: No such file or directory"),
+        ("t.csv", b"", "t.csv' has no rows under a header"),
+        ("t.csv", b"a,b\n\xff,1\n", "t.csv' must be a text in UTF-8, and is not"),
+        ("t.csv", b'a,b\n"1,1\n', "t.csv' is no CSV: unexpected end of data"),
+        ("t.csv", b"a,a\n1,1\n", "t.csv' has the column 'a' twice"),
+    ],
+)
+def test_bad_files_are_refused_in_one_sentence(tmp_path, name, content, sentence):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(EngramError, match=sentence):
+        spec(tmp_path / name)
+
+
+def test_there_is_nothing_to_tune_on(sales):
+    with pytest.raises(EngramError, match="table-sales has no tasks to tune on"):
+        specify(f"table:{sales}", "mega-i", overrides=USUAL, split="tuning")
+    with pytest.raises(EngramError, match="table: must be followed by the path"):
+        benchmark("table:")

@@ -1,0 +1,194 @@
+"""One's own tensors or arrays as a benchmark, and one's own data on the command line."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from own_worlds import write_drifting, write_photos
+
+import engram.protocol
+from engram.cli._request import Request
+from engram.cli._results import show
+from engram.cli._run import train
+from engram.errors import EngramError
+from engram.models import MLP, ResNet
+from engram.protocol import run, settings_help, specify
+from engram.runs import record
+from engram.streams import benchmark, from_tensors, names
+
+
+def pairs(count=2, size=20, shape=(4,), seed=0, labels=2):
+    source = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(size, *shape, generator=source), torch.arange(size) % labels)
+        for _ in range(count)
+    ]
+
+
+def built(name="own", seeds=(0,), **settings):
+    made = benchmark(name)
+    chosen = made.settings(**settings)
+    sized = made.sized(chosen)
+    return made.build(seeds, sized.paper_tasks, sized.most_examples, settings=chosen)
+
+
+def test_arrays_and_tensors_are_the_same_benchmark():
+    tasks = pairs()
+    from_tensors(tasks, name="own")
+    one = specify("own", "van").identity()
+    from_tensors([(x.numpy(), y.numpy()) for x, y in tasks], name="own")
+    assert specify("own", "van").identity() == one
+    assert re.fullmatch(r"tensors-own-[0-9a-f]{10}", one["benchmark"])
+    from_tensors([(2 * x, y) for x, y in tasks], name="own")
+    assert specify("own", "van").identity() != one
+
+
+def test_inputs_are_served_as_they_are():
+    tasks = pairs()
+    from_tensors(tasks, name="own")
+    stream = built()
+    served = stream.train(1)
+    seen = {tuple(row) for row in stream.normalise(served.inputs)[0].tolist()}
+    (batch,) = stream.test(1)
+    seen |= {tuple(row) for row in batch.inputs.tolist()}
+    assert seen == {tuple(row) for row in tasks[1][0].tolist()}
+    assert isinstance(stream.network(), MLP)
+
+
+def test_tests_that_are_given_are_the_tests():
+    tasks, tests = pairs(), pairs(size=7, seed=1)
+    from_tensors(tasks, tests, name="own")
+    stream = built()
+    for task in range(2):
+        assert stream.train(task).inputs.shape == (1, 20, 4)
+        (batch,) = stream.test(task)
+        assert (batch.inputs == tests[task][0]).all()
+        assert (batch.labels == tests[task][1]).all()
+
+
+def test_8_bit_images_are_scaled_and_go_to_a_residual_network():
+    images = torch.arange(256, dtype=torch.uint8).repeat(3)[:768].view(4, 3, 8, 8)
+    from_tensors([(images, torch.arange(4) % 2)], name="own")
+    stream = built()
+    assert isinstance(stream.network(), ResNet)
+    assert stream.normalise(images).max() == 1
+
+
+@pytest.mark.parametrize("labels", [["b", "a"], [7, -3], [True, False]])
+def test_labels_may_be_any_names_and_are_numbered_in_order(labels):
+    x = np.arange(8.0)[:, None]
+    from_tensors([(x, np.array(labels * 4))], name="own")
+    stream = built()
+    served = stream.train(0)
+    first = served.inputs[0, :, 0].long() % 2 == 0
+    assert (served.labels[0][first] == 1).all()
+    assert (served.labels[0][~first] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "tests", "sentence"),
+    [
+        ([], None, "tasks must be a list of pairs"),
+        ([torch.zeros(3, 2)], None, r"tasks\[0\] must be a pair \(inputs, labels\), not a Tensor"),
+        ([(torch.zeros(3), torch.zeros(3))], None, r"inputs \[N, features\] or .* not \[3\] and"),
+        ([(torch.zeros(3, 2), torch.zeros(2))], None, r"not \[3, 2\] and \[2\]"),
+        (
+            [(torch.zeros(3, 2), torch.zeros(3))],
+            None,
+            "labels of .* must be whole numbers",
+        ),
+        (
+            [(torch.full((4, 2), torch.nan), torch.arange(4))],
+            None,
+            r"of tasks\[0\] must be fin",
+        ),
+        ([*pairs(1), *pairs(1, shape=(5,))], None, r"tasks\[1\] must have inputs like those of"),
+        (
+            pairs(2),
+            pairs(1),
+            r"a pair for each task, .*: 2 of \[4\] in tasks, 1 of",
+        ),
+        (pairs(1), pairs(1, labels=3), "'task 1' of tasks has test examples of '2', which it has"),
+        (
+            pairs(1, labels=1),
+            None,
+            "must have two classes or more to tell apart, and has one",
+        ),
+    ],
+)
+def test_bad_tensors_are_refused_in_one_sentence(tasks, tests, sentence):
+    with pytest.raises(EngramError, match=sentence) as caught:
+        from_tensors(tasks, tests, name="own")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("My data", "name must be of small letters, digits and hyphens, as 'my-data'"),
+        ("split-cifar", "name must not be 'split-cifar'"),
+        ("permuted-mnist-200", "name must not be 'permuted-mnist-200'"),
+    ],
+)
+def test_a_name_is_plain_and_not_the_paper_s(name, sentence):
+    with pytest.raises(EngramError, match=sentence):
+        from_tensors(pairs(), name=name)
+
+
+def test_an_unknown_benchmark_lists_every_kind():
+    with pytest.raises(EngramError) as caught:
+        specify("fodler:photos", "van")
+    for name in ("split-cub", "permuted-mnist-600", "many-permutations-30", "folder:PATH"):
+        assert name in str(caught.value)
+        assert name in names()
+
+
+def test_settings_are_told_without_reading_any_data(tmp_path):
+    told = settings_help(f"table:{tmp_path / 'missing.csv'}", "mega-ii")
+    assert {"target", "task", "time", "period", "heads", "learning_rate"} <= {i.name for i in told}
+    told = {item.name: item for item in settings_help("folder:missing", "mega-ii")}
+    assert told["learning_rate"].value == 0.03
+    assert "nobody says which task" in told["heads"].help
+    assert {item.name: item.value for item in settings_help("folder:missing", "icarl")}[
+        "memory_size"
+    ] == 0
+
+
+def execute_here(units, store, run, *, device, command, listener, checkpoints):  # noqa: ARG001
+    for unit in units:
+        store.add([record(unit.spec, made, command) for made in run(unit.spec, unit.seeds)])
+    return 0
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_the_command_line_prints_and_files_one_s_own_data_by_its_name(
+    kind, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if kind == "folder":
+        settings = ("size=16",)
+        write_photos(tmp_path / "My data", {"a": {"cat": 8, "dog": 8}})
+    else:
+        settings = ("target=bought", "time=day", "period=quarter")
+        write_drifting(tmp_path / "My data.csv")
+    path = tmp_path / ("My data" if kind == "folder" else "My data.csv")
+    asked = Request(f"{kind}:{path}", ("van",), 1, None, None, settings, "cpu")
+    store = tmp_path / "results" / "store.sqlite"
+    assert train(asked, engram.protocol, store=store, executor=execute_here) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    size = "1 tasks of 12" if kind == "folder" else "4 tasks of 48"
+    assert re.fullmatch(rf"{kind}-my-data-[0-9a-f]{{10}}, {size} examples", title.strip())
+    assert any(re.match(r" van +\d", line) for line in lines)
+    assert f"Plot: {tmp_path}" in lines[-1]
+    show(store, engram.protocol)  # as another process would, which does not know the path
+    again = capsys.readouterr().out.splitlines()
+    assert again[0].strip() == title.strip()
+    assert any(re.match(r" van +\d", line) for line in again)
+
+
+def test_runs_from_python_need_nothing_but_the_name():
+    from_tensors(pairs(3), name="own")
+    (outcome,) = run(specify("own", "mega-ii", overrides={"heads": "by-task"}), [0])
+    assert outcome.failure is None
+    assert specify("own", "mega-ii").settings["learning_rate"] == 0.1

@@ -1,0 +1,193 @@
+"""The paper's claims are held, not held or open by our numbers alone."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paper_world import PAPER, STANDARD, make_row
+from scipy import stats
+
+from engram.report import Verdict, judge, summarise
+from engram.report._estimate import Estimate
+from engram.report._verdict import Claim, Part
+
+OFF = (-0.002, 0.001, 0.001)  # three seeds around a mean, alike in every method
+
+
+def judged(rows):
+    claims = judge(summarise(rows), STANDARD)
+    assert [claim.text for claim in claims] == PAPER["claims"]
+    return claims
+
+
+def find(claims, beginning):
+    return next(claim for claim in claims if claim.text.startswith(beginning))
+
+
+def papers_rows():
+    """A store in which every method of the paper's tables has the paper's average accuracy."""
+    return [
+        make_row(method, seed, benchmark, final=numbers["average_accuracy"]["mean"] / 100 + off)
+        for benchmark, methods in PAPER["results"].items()
+        for method, numbers in methods.items()
+        for seed, off in enumerate(OFF)
+    ]
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=20, unique=True))
+def test_an_interval_is_students(values):
+    estimate = Estimate.over(values)
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (estimate.low, estimate.high) == pytest.approx((low, high), rel=1e-6, abs=1e-6)
+    assert estimate.low <= estimate.mean <= estimate.high
+    assert estimate.seeds == len(values)
+
+
+def part(low, high, above=-math.inf, below=math.inf):
+    ours = Estimate((low + high) / 2, low, high, 5)
+    return Part("forgetting", "mega-i", "gem", False, "here", above, below, ours, None)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "below", "verdict"),
+    [
+        (0.1, 0.2, 0, math.inf, Verdict.HELD),
+        (-0.2, -0.1, 0, math.inf, Verdict.NOT_HELD),
+        (-0.1, 0.2, 0, math.inf, Verdict.OPEN),
+        (-0.2, -0.1, -math.inf, 0, Verdict.HELD),
+        (-0.1, 0.2, -1, 1, Verdict.HELD),
+        (0.5, 1.5, -1, 1, Verdict.OPEN),
+        (1.5, 2.5, -1, 1, Verdict.NOT_HELD),
+        (0, 0, 0, math.inf, Verdict.NOT_HELD),  # what is equal does not beat
+        (-math.inf, math.inf, 0, math.inf, Verdict.OPEN),
+    ],
+)
+def test_a_number_is_held_where_its_whole_interval_is(low, high, above, below, verdict):
+    assert part(low, high, above, below).verdict == verdict
+
+
+def test_a_claim_is_held_by_all_its_numbers_and_lost_by_one():
+    held, lost, open_ = part(1, 2, 0), part(-2, -1, 0), part(-1, 1, 0)
+    assert Claim("", (held, held)).verdict == Verdict.HELD
+    assert Claim("", (held, open_)).verdict == Verdict.OPEN
+    assert Claim("", (held, open_, lost)).verdict == Verdict.NOT_HELD
+    assert Claim("", (held, open_, lost)).count(Verdict.OPEN) == 1
+
+
+def test_nothing_can_be_told_of_an_empty_store():
+    claims = judged([])
+    assert {claim.verdict for claim in claims} == {Verdict.OPEN}
+    assert all(each.missing == "not run" for claim in claims for each in claim.parts)
+
+
+def test_the_papers_own_accuracies_hold_what_the_paper_says_of_them():
+    claims = judged(papers_rows())
+    best = find(claims, "MEGA-I and MEGA-II beat every baseline")
+    assert best.verdict == Verdict.HELD
+    assert len(best.parts) == 2 * (7 - 1 + 8 + 6 + 6)  # every table, less PROG-NN on MNIST
+    for each in best.parts:
+        assert each.ours.mean == pytest.approx(each.paper)
+    cub = find(claims, "Up to 18 points")
+    assert cub.verdict == Verdict.HELD
+    assert cub.parts[0].ours.mean == pytest.approx(80.58 - 61.82)
+
+
+def test_a_baseline_that_is_better_is_named():
+    rows = papers_rows() + [
+        make_row("gem", seed, final=0.95 + off) for seed, off in enumerate(OFF, 100)
+    ]
+    rows += [make_row("mega-i", seed, final=0.91 + off) for seed, off in enumerate(OFF, 100)]
+    rows = [row for row in rows if row.seed >= 100 or row.identity["benchmark"] != "permuted-mnist"]
+    best = find(judged(rows), "MEGA-I and MEGA-II beat every baseline")
+    assert best.verdict == Verdict.NOT_HELD
+    lost = [each for each in best.parts if each.verdict == Verdict.NOT_HELD]
+    assert [(each.of, each.than, each.where) for each in lost] == [
+        ("mega-i", "gem", "Permuted MNIST")
+    ]
+    assert lost[0].ours.mean == pytest.approx(-4)
+
+
+def test_only_shared_seeds_and_only_the_papers_settings_are_compared():
+    rows = [make_row("mega-ii", seed, "split-cub", final=0.9) for seed in (0, 1, 2)]
+    rows += [make_row("a-gem", seed, "split-cub", final=0.5) for seed in (2, 3)]
+    rows += [make_row("a-gem", seed, "split-cub", tasks=3, final=0.1) for seed in (0, 1)]
+    rows += [make_row("a-gem", 0, "split-cub", split="tuning", final=0.1)]
+    (only,) = find(judged(rows), "Up to 18 points").parts
+    assert only.ours.mean == pytest.approx(40)
+    assert only.ours.seeds == 1
+    assert only.verdict == Verdict.OPEN  # one seed settles nothing
+    (none,) = find(judged(rows[:3] + rows[4:5]), "Up to 18 points").parts
+    assert (none.ours, none.missing) == (None, "no seed in common")
+
+
+def test_a_method_speaks_with_its_usual_settings():
+    rows = [make_row("mega-ii", seed, "split-cub", final=0.9 + OFF[seed]) for seed in range(3)]
+    rows += [make_row("a-gem", seed, "split-cub", final=0.5 + 2 * OFF[seed]) for seed in range(3)]
+    rows += [make_row("a-gem", seed, "split-cub", final=0.8, learning_rate=1) for seed in range(9)]
+    (only,) = find(judged(rows), "Up to 18 points").parts
+    assert only.ours.mean == pytest.approx(40)
+    assert only.verdict == Verdict.HELD
+
+
+def test_times_are_compared_on_one_device_alone():
+    def parts(device):
+        rows = [make_row("mer", seed, tasks=30, examples=200, seconds=90) for seed in range(3)]
+        rows += [
+            make_row("mega-ii", seed, tasks=30, examples=200, seconds=9, device=device)
+            for seed in range(3)
+        ]
+        claim = find(judged(rows), "Many tasks")
+        return [each for each in claim.parts if each.measure == "seconds" and "30" in each.where]
+
+    (same,) = parts("cpu")
+    assert same.verdict == Verdict.HELD
+    assert 8 < same.ours.mean < 10
+    (other,) = parts("a GPU")
+    assert (other.ours, other.missing) == (None, "run on different devices")
+
+
+def test_facts_of_runs_are_measures_too():
+    shares = {200: 1.0, 600: 3.0, 55_000: 3.5}
+    rows = [
+        make_row(
+            "mega-i",
+            seed,
+            tasks=20,
+            examples=n,
+            facts={"k2_below_1_percent": share + OFF[seed] * n / 100},
+        )
+        for n, share in shares.items()
+        for seed in range(3)
+        if n != 55_000
+    ]
+    rows += [
+        make_row("mega-i", seed, tasks=20, facts={"k2_below_1_percent": 3.5 + OFF[seed]})
+        for seed in range(3)
+    ]
+    claim = find(judged(rows), "The share of steps with k2")
+    assert claim.verdict == Verdict.HELD
+    assert [each.ours.mean for each in claim.parts] == pytest.approx([2.0, 0.5])
+    assert [each.paper for each in claim.parts] == [2.1, 0.46]
+    sizes = {"van": 1000, "prog-nn": 153_000}
+    rows = [make_row(m, s, facts={"parameters": n}) for m, n in sizes.items() for s in range(2)]
+    grown = find(judged(rows), "PROG-NN").parts[0]
+    assert (grown.ours.mean, grown.verdict) == (153, Verdict.HELD)
+
+
+def test_accuracy_over_the_tasks_and_the_median_of_baselines():
+    rows = [make_row(m, seed) for m in ("van", "ewc", "gem", "mega-i") for seed in range(4)]
+    claim = find(judged(rows), "As tasks are added")
+
+    def change(row):
+        matrix = row.outcome["accuracy"]
+        return 100 * (sum(matrix[-1]) / len(matrix) - matrix[0][0])
+
+    def values(method):
+        return [change(row) for row in rows if row.identity["method"] == method]
+
+    of = {each.of: each for each in claim.parts if each.where == "Permuted MNIST"}
+    assert of["mega-i"].ours.mean == pytest.approx(sum(values("mega-i")) / 4)
+    middle = [sorted(three)[1] for three in zip(*map(values, ("van", "ewc", "gem")), strict=True)]
+    assert of["median"].ours.mean == pytest.approx(sum(middle) / 4)
+    assert of["mega-ii"].ours is None

@@ -1,0 +1,161 @@
+"""The page in a real browser, without a network: it draws, toggles, tells values, and is calm."""
+
+import shutil
+
+import pytest
+from paper_world import STANDARD, make_row, told
+
+from engram.report import summarise
+from engram.report.html import report_page
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
+METHODS = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    trained = [make_row(method, seed) for method in METHODS for seed in range(3)]
+    tricky = [make_row("mega-i", 0, trick="</script><b>bold</b>")]
+    few = [make_row("mega-ii", 0, tasks=20, examples=n) for n in (200, 400)]
+    return [*trained, *tricky, *few]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report_page(summarise(rows), STANDARD, "figures"), "utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Open the page as some device would; complaints and requests are checked at the end."""
+    contexts, complaints, requests = [], [], []
+
+    def open_page(**device):
+        context = browser.new_context(offline=True, **device)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert set(requests) == {address}
+
+
+def section(page):
+    return page.locator("#permuted-mnist-17x55000")
+
+
+def test_every_figure_is_drawn_and_methods_are_switched(visit):
+    page = visit(viewport={"width": 1280, "height": 900})
+    plots = page.locator("[data-chart]")
+    assert plots.count() == page.locator("[data-chart] > svg").count() > 7
+    accuracy = section(page).locator("[data-chart=accuracy]")
+    names = section(page).locator(".legend .method")
+    assert names.all_inner_texts() == [
+        "VAN",
+        "A-GEM",
+        "MEGA-I",
+        "MEGA-I trick=</script><b>bold</b>",
+        "MEGA-II",
+        "MULTI-TASK",
+    ]
+    assert accuracy.locator("g.series").count() == 5  # the tricky one is off at first
+    van = names.nth(0)
+    assert van.get_attribute("aria-pressed") == "true"
+    van.click()
+    assert van.get_attribute("aria-pressed") == "false"
+    assert accuracy.locator("g.series").count() == 4
+    assert section(page).locator("[data-chart=forgetting] g.series").count() == 3
+    section(page).get_by_role("button", name="None", exact=True).click()
+    assert section(page).locator("g.series").count() == 0
+    section(page).get_by_role("button", name="All", exact=True).click()
+    assert accuracy.locator("g.series").count() == 6
+
+
+def test_values_are_told_on_hover_and_by_the_keyboard(visit, rows):
+    page = visit(viewport={"width": 1280, "height": 900})
+    last = told([row for row in rows if row.identity["method"] == "a-gem"], "average_accuracy")
+    accuracy = section(page).locator("[data-chart=accuracy] svg")
+    dot = section(page).locator('[data-chart=accuracy] g[data-line="1"] circle').last
+    dot.scroll_into_view_if_needed()
+    place = dot.bounding_box()
+    page.mouse.move(place["x"] + 2, place["y"] + 2)
+    tip = page.locator(".tip")
+    assert "tasks learned: 17" in tip.inner_text()
+    assert last in tip.locator("li.lit").inner_text()
+    assert tip.locator("li").count() == 5
+    page.mouse.move(0, 0)
+    assert tip.is_hidden()
+    accuracy.focus()
+    for _ in range(17):
+        page.keyboard.press("ArrowRight")
+    assert last in tip.inner_text()
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+    bar = section(page).locator('[data-chart=average-accuracy] g[data-line="1"]')
+    bar.hover()
+    assert last in tip.inner_text()
+    assert "89.32 ± 0.46" in tip.inner_text()
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_page_never_scrolls_sideways(visit, width):
+    page = visit(viewport={"width": width, "height": 800})
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    table = section(page).locator(".scroll").first
+    assert table.evaluate("node => getComputedStyle(node).overflowX") == "auto"
+
+
+def test_a_dark_screen_gets_a_dark_page(visit):
+    def colours(scheme):
+        page = visit(color_scheme=scheme)
+        line = section(page).locator('[data-chart=accuracy] g[data-line="4"] .line')
+        return (
+            page.evaluate("getComputedStyle(document.body).backgroundColor"),
+            line.evaluate("node => getComputedStyle(node).stroke"),
+        )
+
+    assert colours("light") == ("rgb(255, 255, 255)", "rgb(198, 40, 40)")
+    dark, stroke = colours("dark")
+    assert max(map(int, dark[4:-1].split(","))) < 40
+    assert stroke == "rgb(255, 123, 114)"
+
+
+def test_tables_can_be_copied_and_read_without_javascript(visit):
+    page = visit()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copy = section(page).locator("details", has_text="Copy as LaTeX").first
+    copy.locator("summary").click()
+    copy.get_by_role("button", name="Copy").click()
+    copy.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("% \\usepackage{booktabs}")
+    plain = visit(java_script_enabled=False)
+    assert section(plain).locator("table").first.is_visible()
+    assert "This figure needs JavaScript" in section(plain).inner_text()
+    assert plain.locator("button:visible").count() == 0

@@ -1,0 +1,172 @@
+"""The page is whole, and nothing in a store can break it or reach out of it."""
+
+import base64
+import hashlib
+import re
+
+import paper_world
+import pytest
+from page_reader import report
+from paper_world import PAPER, STANDARD, make_row
+
+from engram.cli._report import write
+from engram.errors import EngramError
+from engram.report import summarise
+from engram.report.html import _page, report_page, write_report
+from engram.report.html._chart import Chart, Line, Series
+from engram.report.html._latex import escape
+from engram.report.html._print import save_figure
+from engram.runs import Store
+
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(1)> \"'&$x_1$ %d \\end{x} | `"
+
+
+@pytest.fixture
+def nasty_rows():
+    return [
+        make_row(
+            method,
+            seed,
+            device=NASTY,
+            command=NASTY,
+            failure=NASTY if seed == 2 else None,
+            trick=NASTY if method == "van" else "plain",
+            facts={NASTY: NASTY},
+        )
+        for method in ("van", "a-gem", "mega-ii")
+        for seed in range(3)
+    ]
+
+
+def test_texts_of_rows_are_shown_as_they_are_and_change_nothing(nasty_rows):
+    page, calm = (
+        report(nasty_rows),
+        report([make_row(m, s) for m in ("van", "a-gem") for s in range(3)]),
+    )
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in calm.tags} | {
+        "ul",
+        "li",
+        "article",
+        "h3",
+        "b",
+        "dl",
+    }
+    assert len(page.scripts) == 2
+    assert page.scripts[1] == calm.scripts[1]
+    assert not [key for _, found in page.tags for key in found if key.startswith("on")]
+    assert NASTY in page.words
+    lines = page.data["permuted-mnist-17x55000"]["lines"]
+    assert lines[0]["name"] == f"VAN trick={NASTY}"
+    assert page.tables["Permuted MNIST, 17 tasks of 55,000 examples"][2][-2] == NASTY
+
+
+def test_the_embedded_data_cannot_be_ended(nasty_rows):
+    text = report_page(summarise(nasty_rows), STANDARD, "figures")
+    block = text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    assert "<" not in block
+    assert "NaN" not in block
+
+
+def test_copies_of_tables_are_escaped_for_their_language():
+    assert escape(r"a_b & 50 % \x{}") == r"a\_b \& 50 \% \textbackslash{}x\{\}"
+
+
+def test_the_page_refers_to_nothing_but_itself_and_its_figures():
+    rows = [make_row(m, s) for m in ("van", "mega-ii", "a-gem") for s in range(2)]
+    page = report(rows, folder='50 % "of": <it>')
+    inside, outside = [], []
+    for link in page.links:
+        (inside if link.startswith("#") else outside).append(link)
+    ids = {found["id"] for _, found in page.tags if "id" in found}
+    assert {link[1:] for link in inside} <= ids
+    assert outside
+    for link in outside:
+        assert re.fullmatch(r"50%20%25%20%22of%22%3A%20%3Cit%3E/[a-z0-9-]+\.(svg|pdf|png)", link)
+
+
+def test_only_the_pages_own_script_and_style_may_run():
+    text = report_page(summarise([make_row()]), STANDARD, "figures")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1].replace(
+        "&#x27;", "'"
+    )
+    for kind, body in {
+        "style": re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1],
+        "script": re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1],
+    }.items():
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    assert " style=" not in text  # the policy would ignore it
+
+
+def test_figures_are_files_for_papers(tmp_path):
+    rows = [make_row(m, s) for m in ("van", "multi-task") for s in range(2)]
+    rows += [make_row("mega-i", 0, trick="$\\frac$ unfinished")]
+    folder = write_report(rows, STANDARD, tmp_path / "report.html")
+    assert folder == tmp_path / "report-figures"
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == sorted(
+        f"permuted-mnist-17x55000-{figure}.{kind}"
+        for figure in ("accuracy", "lca", "metrics")
+        for kind in ("svg", "pdf", "png")
+    )
+    starts = {".svg": b"<?xml", ".pdf": b"%PDF", ".png": b"\x89PNG"}
+    for name in names:
+        content = (folder / name).read_bytes()
+        assert content.startswith(starts[(folder / name).suffix])
+    drawn = (folder / "permuted-mnist-17x55000-accuracy.svg").read_text()
+    assert "MULTI-TASK" in drawn
+    assert "MEGA-I trick=$\\frac$ unfinished" in drawn
+
+
+def test_the_same_results_make_the_same_files(tmp_path):
+    summaries = summarise([make_row(m, s) for m in ("van", "mega-ii") for s in range(2)])
+    assert len({report_page(summaries, STANDARD, "figures") for _ in range(2)}) == 1
+    line = Line("van", "VAN", True, "#000000", "#ffffff", "", False)
+    chart = Chart(
+        "x", "X", "lines", "accuracy", 2, [Series(0, [1.0, None], [0.1, None], 2)], x=["1", "2"]
+    )
+    for name in ("one", "two"):
+        save_figure("title", [chart], [line], tmp_path / name)
+    for kind in ("svg", "pdf", "png"):
+        one, two = (tmp_path / f"{name}.{kind}" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_what_somebody_wrote_is_not_overwritten(tmp_path):
+    mine = tmp_path / "report.html"
+    mine.write_text("<!DOCTYPE html>\n<p>my own</p>\n")
+    with pytest.raises(EngramError, match=r"report\.html' is no report of ours"):
+        write_report([make_row()], STANDARD, mine)
+    assert mine.read_text() == "<!DOCTYPE html>\n<p>my own</p>\n"
+    with pytest.raises(EngramError, match="no results to report"):
+        write_report([], STANDARD, tmp_path / "new.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_page, "save_figure", lambda *_: [])  # they have a test of their own
+    path = tmp_path / "results" / "store.sqlite"
+    with Store(path) as store:
+        store.add([make_row("multi-task", seed) for seed in range(2)])
+    write(path, paper_world)
+    write(path, paper_world, out=tmp_path / "mine.html")
+    page = path.with_name("report.html")
+    assert capsys.readouterr().out.splitlines() == [
+        f"Report: {page}",
+        f"Figures for papers: {page.with_name('report-figures')}",
+        f"Report: {tmp_path / 'mine.html'}",
+        f"Figures for papers: {tmp_path / 'mine-figures'}",
+    ]
+    assert page.stat().st_size > 10_000
+    with pytest.raises(EngramError, match="There is no store at"):
+        write(tmp_path / "none.sqlite", paper_world)
+
+
+def test_every_claim_is_on_the_page_with_its_mark():
+    page = report([make_row("van")])
+    items = page.words
+    for claim in PAPER["claims"]:
+        assert f"cannot be told yet {claim}" in items

@@ -1,0 +1,63 @@
+"""Measure what it costs to save a full run of MEGA-II on Permuted MNIST.
+
+``python tests/slow/cost.py FILE`` notes it in FILE, as JSON, beside the harness's counts.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
+
+import torch
+from harness import note, stamp
+
+from engram.protocol import Checkpoint, specify
+from engram.protocol._record import Record
+from engram.protocol._run import _build
+from engram.protocol._trainer import Trainer
+
+SAVES = 7
+
+
+def late_trainer(spec, seeds, checkpoint):
+    """Return a run that is in its last task: its memory is full, and nothing was learned."""
+    stream, method = _build(spec, seeds, "cpu")
+    for task in range(spec.tasks):
+        examples = stream.train(task)
+        method.begin_task(task, examples.labels)
+        size = spec.settings["batch_size"]
+        stored, labels = (part[:, -size:] for part in examples)
+        method.bank.write(spec.examples // size - 1, stored, labels)  # the last is always kept
+        if task < spec.tasks - 1:
+            method.bank.end_task()
+    record = Record(len(seeds), spec.tasks)
+    record.curves = [[torch.zeros(len(seeds))] * 11 for _ in range(spec.tasks)]
+    trainer = Trainer(spec, method, stream, record, None, checkpoint, time.perf_counter())
+    trainer._watch.begin(-(-spec.examples // spec.settings["batch_size"]))
+    return trainer
+
+
+def measure(seeds):
+    """Return the seconds and the bytes of one checkpoint of so many stacked seeds."""
+    spec, taken = specify("permuted-mnist", "mega-ii"), []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Checkpoint(Path(folder) / "run.safetensors", 0)
+        trainer = late_trainer(spec, list(range(seeds)), place)
+        for step in range(SAVES):
+            started = time.perf_counter()
+            trainer._boundary(spec.tasks - 1, step + 1)
+            taken.append(time.perf_counter() - started)
+        return {"seconds": round(statistics.median(taken), 4), "bytes": place.path.stat().st_size}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    every = Checkpoint("run.safetensors").every
+    costs = {str(seeds): measure(seeds) for seeds in (1, 5)}
+    for cost in costs.values():
+        cost["percent"] = round(100 * cost["seconds"] / every, 3)
+    note(Path(sys.argv[1]), "cost", {"every": every, "stacked": costs, **stamp()})
+    print(costs)

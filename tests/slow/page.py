@@ -1,0 +1,86 @@
+"""Fill the counts into docs/reliability.md.
+
+``python tests/slow/page.py`` writes the page anew from results/reliability.json.
+"""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COUNTS = ROOT / "results" / "reliability.json"
+PAGE = ROOT / "docs" / "reliability.md"
+
+
+def cpu(counts):
+    """Say how the kills on a CPU ended."""
+    methods, places = counts["methods"], counts["places"]
+    norm = {name: count for name, count in methods.items() if name.endswith(", batch norm")}
+    others = {name: count for name, count in methods.items() if name not in norm}
+    return "\n".join(
+        [
+            f"**{counts['identical']} of {counts['kills']} kills ended bit-identical** "
+            f"({counts['date']}, {_versions(counts)}).",
+            "",
+            "| where it was killed | kills |",
+            "|---|---:|",
+            *(f"| {_PLACES[place]} | {places[place]} |" for place in _PLACES if place in places),
+            "",
+            f"- A fully connected network: {_listed(others)}.",
+            "- A residual network with batch norm: "
+            f"{_listed({name.removesuffix(', batch norm'): norm[name] for name in norm})}.",
+        ]
+    )
+
+
+_PLACES = {
+    "a random moment": "at a random moment",
+    "write": "inside a write of a checkpoint: half of it is on the disk",
+    "fsync": "at an fsync, of the file or of its folder",
+    "rename": "at one of the two renames",
+    "before commit": "when the results were about to be committed to the store",
+    "inside commit": "inside the commit: its journal is left behind",
+    "after commit": "after the commit, before the checkpoint was removed",
+}
+
+
+def gpu(counts):
+    """Say how the kills on a GPU ended."""
+    return (
+        f"**{counts['identical']} of {counts['kills']} kills ended bit-identical** on one "
+        f"{counts['device']} ({counts['date']}, {_versions(counts)})."
+    )
+
+
+def cost(counts):
+    """Say what saving costs."""
+    rows = [
+        f"| {seeds} | {each['bytes'] / 1e6:.1f} MB | {1000 * each['seconds']:.0f} ms "
+        f"| {each['percent']:.2f} % |"
+        for seeds, each in sorted(counts["stacked"].items(), key=lambda item: int(item[0]))
+    ]
+    head = f"| stacked seeds | file | one checkpoint | of the time, every {counts['every']:.0f} s |"
+    when = f"Measured on two slow cores ({counts['date']}, {_versions(counts)})."
+    return "\n".join([head, "|---:|---:|---:|---:|", *rows, "", when])
+
+
+def filled(page, counts):
+    """Return the page with its counts made anew; what was not counted yet says so."""
+    for name, make in {"cpu": cpu, "gpu": gpu, "cost": cost}.items():
+        before, begin, rest = page.partition(f"<!-- counted: {name} -->\n")
+        _, end, after = rest.partition("<!-- counted -->\n")
+        assert end, f"the page has no place for {name}"
+        block = make(counts[name]) if name in counts else "Not counted yet."
+        page = f"{before}{begin}{block}\n{end}{after}"
+    return page
+
+
+def _listed(methods):
+    return ", ".join(f"{name} {count}" for name, count in methods.items())
+
+
+def _versions(counts):
+    return ", ".join(f"{name} {version}" for name, version in counts["versions"].items())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(), json.loads(COUNTS.read_text())))

@@ -1,0 +1,245 @@
+"""Studies are data: the paper's are what the paper has, and a bad one is refused by its line."""
+
+import pytest
+
+import engram.protocol
+from engram.errors import EngramError
+from engram.report import printed
+from engram.studies import read_study, study_names
+
+NAMES = [
+    "ablation", "all", "figure-accuracy", "figure-lca", "figure-metrics",
+    "k2", "limited-examples", "many-tasks", "table-1", "table-2",
+]  # fmt: skip
+LIMITED = {
+    "van",
+    "ewc",
+    "pi",
+    "mas",
+    "rwalk",
+    "gem",
+    "a-gem",
+    "mer",
+    "prog-nn",
+    "mega-i",
+    "mega-ii",
+}
+
+
+def runs_of(name):
+    """Every method of a study in every setting: how many seeds, and whether steps are recorded."""
+    return {
+        (runs.benchmark, spec.method, spec.tasks, spec.examples): (runs.seeds, runs.record_every)
+        for runs in read_study(name, engram.protocol).runs
+        for spec in runs.specs
+    }
+
+
+def test_the_paper_s_studies_are_there():
+    assert study_names() == NAMES
+
+
+@pytest.mark.parametrize(
+    ("study", "benchmarks", "seeds"),
+    [
+        ("table-1", ("permuted-mnist", "split-cifar"), 5),
+        ("table-2", ("split-cub", "split-awa"), 10),
+    ],
+)
+def test_a_table_has_every_number_of_the_paper_s(study, benchmarks, seeds):
+    every = runs_of(study)
+    for benchmark in benchmarks:
+        methods = {method for where, method, *_ in every if where == benchmark}
+        assert methods == {
+            method
+            for method in engram.methods.names()
+            if printed(benchmark, method, "forgetting") is not None
+        }
+    single = {key for key, (count, _) in every.items() if count != seeds}
+    assert single <= {("split-cifar", "mer", 17, 2500)}  # which takes too long for more than one
+
+
+def test_the_ablation_has_the_paper_s_five_on_four_benchmarks():
+    every = runs_of("ablation")
+    assert len(every) == 20
+    for benchmark, method, *_ in every:
+        assert printed(benchmark, method, "average_accuracy") is not None
+
+
+def test_limited_examples_and_many_tasks_have_eleven_methods_and_five_seeds():
+    limited, many = runs_of("limited-examples"), runs_of("many-tasks")
+    assert {(tasks, n) for *_, tasks, n in limited} == {(20, 200), (20, 400), (20, 600)}
+    assert {(tasks, n) for *_, tasks, n in many} == {(30, 200), (50, 200), (70, 200)}
+    for every in (limited, many):
+        assert {method for _, method, *_ in every} == LIMITED
+        assert len(every) == 33
+        assert set(every.values()) == {(5, 0)}
+
+
+def test_k2_records_the_steps_of_mega_i():
+    every = runs_of("k2")
+    assert {(method, tasks, n) for _, method, tasks, n in every} == {
+        ("mega-i", 20, 200),
+        ("mega-i", 20, 600),
+        ("mega-i", 20, 55_000),
+    }
+    assert set(every.values()) == {(5, 1)}
+
+
+def test_the_accuracy_figure_has_the_line_of_joint_training():
+    lines = {where for where, method, *_ in runs_of("figure-accuracy") if method == "multi-task"}
+    assert lines == {"permuted-mnist", "split-cifar", "split-cub", "split-awa"}
+
+
+def test_all_is_everything():
+    every = runs_of("all")
+    assert all(every.keys() >= runs_of(name).keys() for name in NAMES)
+
+
+GOOD = """\
+title = "Mine"
+
+[[runs]]
+benchmark = "permuted-mnist"
+methods = [
+    "van",
+    "mega-i",
+]
+seeds = 3
+tasks = 4
+examples = 100
+
+[runs.settings]
+learning_rate = 0.05
+epsilon = 1e-3
+shared_permutations = true
+
+[[runs]]
+benchmark = "permuted-mnist-200"
+methods = ["mega-ii"]
+settings = { memory_per_class = 3 }
+"""
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Read a study of this text, as a file in the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(text):
+        (tmp_path / "mine.toml").write_text(text, "utf-8")
+        return read_study("mine.toml", engram.protocol)
+
+    return read
+
+
+def test_one_s_own_study_says_what_is_run(read):
+    study = read(GOOD)
+    assert (study.name, study.title) == ("mine", "Mine")
+    first, second = study.runs
+    assert [spec.method for spec in first.specs] == ["van", "mega-i"]
+    assert first.seeds == 3
+    for spec in first.specs:
+        assert (spec.tasks, spec.examples) == (4, 100)
+        assert spec.settings["learning_rate"] == 0.05
+        assert spec.settings["shared_permutations"] is True
+    assert first.specs[1].settings["epsilon"] == 1e-3  # which van does not know
+    assert (second.seeds, second.specs[0].tasks, second.specs[0].examples) == (5, 20, 200)
+    assert second.specs[0].settings["memory_per_class"] == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "field", "sentence"),
+    [
+        ('"van",', '"vam",', 6, "methods", "did you mean 'van'?); valid are a-gem, er"),
+        ('"mega-i",', '"van",', 6, "methods", "The method 'van' is named twice"),
+        ("methods = [\n", "metods = [\n", 5, "metods", "did you mean 'methods'?); valid are bench"),
+        (
+            '"permuted-mnist"\n',
+            '"permuted-minst"\n',
+            4,
+            "benchmark",
+            "did you mean 'permuted-mnist'",
+        ),
+        ("seeds = 3", "seeds = 0", 9, "seeds", "a whole number of at least 1, not 0"),
+        ("seeds = 3", "seeds = true", 9, "seeds", "a whole number of at least 1, not True"),
+        ("seeds = 3", "seed = 3", 9, "seed", "did you mean 'seeds'?"),
+        ("tasks = 4", "tasks = '4'", 10, "tasks", "a whole number of at least 1, not '4'"),
+        ("examples = 100", "examples = 60000", 11, "examples", "must be from 1 to 55000"),
+        ("examples = 100", "examples = 5", 11, "examples", "batch_size must be at most the 5"),
+        ("learning_rate = 0.05", "learning_rate = -1", 14, "settings.learning_rate", "above 0"),
+        (
+            "learning_rate = 0.05",
+            "learning_rte = 1",
+            14,
+            "settings.learning_rte",
+            "'learning_rate'",
+        ),
+        ("epsilon = 1e-3", "epsilon = 'small'", 15, "settings.epsilon", "must be a number, not 's"),
+        ("epsilon = 1e-3", "epsilon = [1]", 15, "settings.epsilon", "a number, a text, true or"),
+        (
+            "memory_per_class = 3",
+            "memory_per_clas = 3",
+            21,
+            "settings.memory_per_clas",
+            "did you m",
+        ),
+        (
+            "memory_per_class = 3",
+            "memory_per_class = 0",
+            21,
+            "settings.memory_per_class",
+            "least 1",
+        ),
+        ('title = "Mine"', "titel = 1", 1, "titel", "did you mean 'title'?); valid are include"),
+        ('title = "Mine"', "title = 1", 1, "title", "title must be a text, not 1"),
+        ('title = "Mine"', "", 1, "title", "A study must have a title"),
+        ('title = "Mine"', 'title = "A"\ninclude = ["table-3"]', 2, "include", "did you mean 'tab"),
+        ('benchmark = "permuted-mnist-200"\n', "", 18, "benchmark", "benchmark is missing"),
+        ('["mega-ii"]', "[]", 20, "methods", "methods must be a list of names, not []"),
+        ('["mega-ii"]', '"mega-ii"', 20, "methods", "methods must be a list of names, not 'mega"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_its_field_and_what_is_valid(
+    read, old, new, line, field, sentence
+):
+    assert GOOD.count(old) == 1
+    with pytest.raises(EngramError) as error:
+        read(GOOD.replace(old, new))
+    told = str(error.value)
+    assert told.startswith(f"mine.toml, line {line}, {field}: "), told
+    assert sentence in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("title = \n", 1), (GOOD.replace("seeds = 3", "seeds 3"), 9), (GOOD + "methods = [", 22)],
+)
+def test_what_is_not_toml_is_told_with_its_line(read, text, line):
+    with pytest.raises(EngramError, match=rf"^mine\.toml, line {line}: not TOML: "):
+        read(text)
+
+
+def test_a_study_without_runs_is_refused(read):
+    with pytest.raises(EngramError, match="must have runs"):
+        read('title = "Nothing"\n')
+    with pytest.raises(EngramError, match="runs must be a list of tables"):
+        read('title = "One"\n[runs]\nbenchmark = "x"\n')
+    with pytest.raises(EngramError, match=r"line 2, benchmark: There is no benchmark 'x'"):
+        read('title = "One"\nruns = [{ benchmark = "x", methods = ["van"] }]\n')
+
+
+def test_a_study_may_include_the_paper_s(read):
+    study = read('title = "More"\ninclude = ["k2"]\n' + GOOD.split("\n", 1)[1])
+    assert len(study.runs) == 3 + 2
+
+
+def test_a_study_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(EngramError, match=r"no study 'table-3' \(did you mean 'table-"):
+        read_study("table-3", engram.protocol)
+    with pytest.raises(EngramError, match="cannot be read"):
+        read_study(str(tmp_path / "none.toml"), engram.protocol)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(EngramError, match="cannot be read"):
+        read_study(str(tmp_path / "binary.toml"), engram.protocol)

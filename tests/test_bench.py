@@ -1,0 +1,260 @@
+"""What is measured has the shape that tables and files want; no test says how fast anything is."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from engram import bench, report
+from engram.bench import (
+    _captured,
+    _determinism,
+    _events,
+    _floor,
+    _images,
+    _measure,
+    _noise,
+    _permuted,
+    _stacks,
+)
+from engram.cli._bench import bench as run_bench
+from engram.errors import EngramError
+from engram.report import write_book
+from engram.report._sheets import SHEETS, sheet_markdown
+
+SMALL = _noise.Noise("split-cifar", 16, 100, per_class=3, earlier=10, overrides={})
+
+
+@pytest.fixture
+def on_a_cpu(monkeypatch):
+    """Let what is measured on a GPU run on a CPU, with two tasks and a clock of its own."""
+    taken = []
+
+    def microseconds(take, steps, **_):
+        for step in range(min(steps, 3)):
+            take(step)
+        taken.append(steps)
+        return _events.Timing(10.0 * len(taken), 5.0, 100.0)
+
+    for module in (_stacks, _captured, _images, _determinism):
+        monkeypatch.setattr(module, "microseconds", microseconds)
+    for module in (_stacks, _captured, _determinism):
+        monkeypatch.setattr(module, "permuted", partial(_permuted.permuted, tasks=2))
+        monkeypatch.setattr(module, "EARLIER", 20)
+    for module in (_images, _determinism):
+        monkeypatch.setattr(module, "on_noise", partial(_noise.on_noise, tasks=2))
+    monkeypatch.setattr(_stacks, "captured_products", lambda *_: lambda _: None)
+    monkeypatch.setattr(_images, "_WORK", ((SMALL, (1, 2), {"tf32": 7.0}),))
+    monkeypatch.setattr(_determinism, "CIFAR", SMALL)
+    monkeypatch.setattr(_determinism, "_EXAMPLES", 50)
+    monkeypatch.setattr(_determinism, "_RUNS", 2)
+    monkeypatch.setattr(_determinism, "_in_a_fresh_process", _determinism._steps)
+    return taken
+
+
+def shows_all_of(name, rows):
+    """Whether every cell of the table is filled, but for bounds that are not set."""
+    header, _, *lines = sheet_markdown(name, rows).splitlines()
+    columns = [cell.strip() for cell in header.strip("|").split("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return len(lines) == len(rows) > 0 and all(
+        cell != "–" or column in ("at most", "at least")
+        for line in cells
+        for column, cell in zip(columns, line, strict=True)
+    )
+
+
+def test_candidates_take_turns_and_the_first_round_is_not_counted():
+    order = []
+
+    def candidate(name):
+        def turn():
+            order.append(name)
+            return float(len(order))
+
+        return turn
+
+    times = bench.take_turns({"a": candidate("a"), "b": candidate("b")}, blocks=2, rounds=2)
+    assert order == ["a", "b"] * 5
+    assert times == {"a": [[3.0, 5.0], [7.0, 9.0]], "b": [[4.0, 6.0], [8.0, 10.0]]}
+
+
+def test_slow_candidates_have_every_tenth_turn():
+    turns = {"fast": lambda: 1.0, "slow": lambda: 2.0}
+    times = bench.take_turns(turns, blocks=1, rounds=20, seldom=["slow"])
+    assert [len(times[name][0]) for name in turns] == [20, 2]
+
+
+def test_ratios_are_of_blocks():
+    times = {"ours": [[1.0, 1.0, 9.0], [2.0]], "theirs": [[2.0], [8.0, 6.0, 9.0]]}
+    assert bench.ratio(times, "theirs", "ours") == {"ratio": 3.0, "lowest": 2.0, "highest": 4.0}
+    assert bench.median(times, "ours") == 1.5
+
+
+def test_a_turn_is_told_by_the_step():
+    steps = []
+    turn = bench.timed(lambda: steps.append(sum(range(20_000))), repeats=10)
+    assert 0 < turn() < 1
+    assert len(steps) == 10
+
+
+def test_steps_of_the_library_have_their_floors():
+    rows = bench.steps(blocks=1, rounds=1)
+    bounded = [row["candidate"] for row in rows if row["bound"]]
+    assert bounded == ["MEGA-II", "A-GEM", "MEGA-I", "memory", "GEM"]
+    assert all(row["ratio"] > 0 for row in rows)
+    assert shows_all_of("steps", rows)
+
+
+def test_every_method_stands_beside_van_and_mega():
+    rows = bench.methods(["ewc", "a-gem"], blocks=1, rounds=2)
+    assert {row["method"] for row in rows} == {"van", "mega-ii", "ewc", "a-gem"}
+    beside = {row["method"]: (row["ratio"], row["beside_mega"]) for row in rows}
+    assert beside["van"][0] == beside["mega-ii"][1] == 1.0
+    assert {row["method"] for row in rows if row["bound"]} == {"ewc"}
+    assert shows_all_of("methods", rows)
+
+
+def test_stacks_of_runs(on_a_cpu):
+    rows = bench.stacks("cpu", runs=(1, 2), examples=100)
+    assert {row["runs"] for row in rows} == {1, 2}
+    assert all(row["each"] == row["microseconds"] / row["runs"] for row in rows)
+    assert all(row["share"] == row["products"] / row["microseconds"] for row in rows)
+    assert on_a_cpu == [10] * 2 * len(rows)  # the steps of the last task, and as many products
+    assert shows_all_of("stacks", rows)
+
+
+def test_captured_methods_stand_beside_mega(on_a_cpu):
+    rows = bench.captured("cpu", ["van", "mer"], runs=2, examples=50)
+    assert [(row["method"], row["ratio"]) for row in rows] == [("mega-ii", 1.0), ("van", 2.0)]
+    assert on_a_cpu == [5, 5]  # no step of MER can be captured
+    assert shows_all_of("captured", rows)
+
+
+def test_residual_networks_learn_noise(on_a_cpu):
+    rows = bench.images("cpu")
+    assert [(row["runs"], row["precision"]) for row in rows] == [(1, "tf32"), (2, "tf32")]
+    assert on_a_cpu == [2, 2]
+    assert shows_all_of("images", rows)
+
+
+def test_the_price_of_determinism(on_a_cpu):
+    before = torch.get_deterministic_debug_mode()
+    rows = bench.determinism("cpu")
+    assert [(row["benchmark"], row["ratio"]) for row in rows] == [
+        ("permuted-mnist", 3.0),
+        ("split-cifar", 2.0),
+    ]
+    assert len(on_a_cpu) == 4
+    assert torch.get_deterministic_debug_mode() == before
+    assert shows_all_of("determinism", rows)
+
+
+@pytest.mark.parametrize("kind", [_noise.CIFAR, _noise.CUB], ids=lambda kind: kind.benchmark)
+def test_noise_has_every_class_equally_often(kind):
+    images = _noise.pictures(kind._replace(side=2))
+    assert images.train_images.shape == (kind.classes * kind.per_class, 3, 2, 2)
+    assert images.train_images.dtype == np.uint8
+    assert (np.bincount(images.train_labels) == kind.per_class).all()
+    assert images.test_labels.tolist() == list(range(kind.classes))
+
+
+def test_the_products_alone_are_those_of_the_passes():
+    """Of a pass by hand: forward, the weights' gradients, and the errors of all but the inputs."""
+    torch.manual_seed(0)
+    products = _floor._Products((5, 4, 3), 7, 2, "cpu")
+    inputs, error = products._inputs[0].clone(), products._errors[2].clone()
+    first, second = products._weights
+    products.multiply()
+    hidden = inputs @ first
+    torch.testing.assert_close(products._inputs[2], hidden @ second)
+    torch.testing.assert_close(products._gradients[1], hidden.mT @ error)
+    torch.testing.assert_close(products._gradients[0], inputs.mT @ (error @ second.mT))
+
+
+def test_too_few_steps_are_refused():
+    with pytest.raises(ValueError, match="too few"):
+        _events.microseconds(lambda _: None, 25)
+
+
+def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
+    assert {*_measure._CPU, *_measure._GPU, "peers"} == set(SHEETS)
+
+
+def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
+    path = tmp_path / "new" / "performance-here.json"
+    rows = bench.methods(["van"], blocks=1, rounds=1)
+    run_bench(device="cpu", json_path=path, measure=lambda _: [("methods", rows)])
+    assert "times MEGA-II" in capsys.readouterr().out
+    saved = json.loads(path.read_text())
+    assert saved["tables"] == {"methods": rows}
+    assert saved["device"].startswith("one thread of ")
+    assert saved["command"] == "engram bench --device cpu"
+    assert set(saved["versions"]) == {"engram", "python", "torch"}
+    assert saved["created"].startswith("20")
+
+
+def test_what_was_measured_before_a_failure_is_kept(tmp_path):
+    def measure(device):
+        yield "methods", []
+        raise RuntimeError(device)
+
+    path = tmp_path / "performance-here.json"
+    with pytest.raises(RuntimeError):
+        run_bench(device="cpu", json_path=path, measure=measure)
+    assert json.loads(path.read_text())["tables"] == {"methods": []}
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(EngramError, match="json must be the name of a file"):
+        run_bench(device="cpu", json_path=tmp_path, measure=lambda _: pytest.fail("measured"))
+
+
+@pytest.fixture
+def page(tmp_path):
+    """A page with one block, and what makes it anew."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (tmp_path / "results").mkdir()
+
+    def make(table):
+        block = f"<!-- generated: performance {table} -->\n<!-- end -->\n"
+        (docs / "speed.md").write_text(block)
+        write_book(docs, [], None)
+        return (docs / "speed.md").read_text()
+
+    return make
+
+
+def test_a_page_shows_a_table_of_every_file_that_has_it(tmp_path, page):
+    row = {"method": "van", "runs": 5, "microseconds": 61.04, "lowest": 60.0, "highest": 63.0}
+    tables = {"captured": [{**row, "ratio": 0.5, "bound": None}]}
+    for name in ("one", "two"):
+        report.save_performance(
+            tmp_path / "results" / f"performance-{name}.json",
+            tables,
+            device=f"device {name}",
+            command="engram bench",
+            versions={"avalanche-lib": "0.6.0"},
+        )
+    made = page("captured")
+    assert made.count("| van | 5 | 61.0 | 60.0–63.0 | 0.50 | – |") == 2
+    receipts = [line for line in made.splitlines() if line.startswith("Device ")]
+    assert [line.split(",")[0] for line in receipts] == ["Device one", "Device two"]
+    assert all("PyTorch" in line and "Avalanche 0.6.0" in line for line in receipts)
+    assert all(line.endswith("`engram bench`:") for line in receipts)
+    assert "Not measured yet." in page("stacks")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"device": 1}'])
+def test_a_file_of_something_else_gets_one_sentence(tmp_path, page, content):
+    (tmp_path / "results" / "performance-bad.json").write_text(content)
+    with pytest.raises(EngramError, match=r"performance-bad\.json' holds no measured speed"):
+        page("stacks")
+
+
+def test_a_table_that_does_not_exist_gets_one_sentence(page):
+    with pytest.raises(EngramError, match="There is no table of measured speed 'step'"):
+        page("step")
