@@ -51,6 +51,7 @@ peers: $(STAMP) $(PEERS)/.installed
 # Everything generated in docs/: the pages of results, and the blocks of the other pages.
 docs: $(STAMP)
 	$(BIN)/python -m engram.report results/*.jsonl --pages docs
+	$(BIN)/python tests/slow/page.py
 
 clean:
 	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .hypothesis
