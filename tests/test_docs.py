@@ -91,8 +91,14 @@ def test_every_command_is_accepted(command):
             assert not word.startswith("-")
             named.append(word)
     assert named
+    known = {
+        method: {item.name for item in engram.protocol.settings_help(benchmark, method)}
+        for method in named
+    }
+    assert given.keys() <= set[str]().union(*known.values())  # each goes to those that know it
     for method in named:
-        engram.protocol.specify(benchmark, method, overrides=given)
+        mine = {key: value for key, value in given.items() if key in known[method]}
+        engram.protocol.specify(benchmark, method, overrides=mine)
         if verb == "tune":
             assert engram.protocol.tuning_specs(benchmark, method)
 

@@ -276,6 +276,27 @@ def test_the_settings_of_the_real_thing_are_listed():
         assert f"  {name}=" in result.stdout
 
 
+def test_what_one_s_own_data_must_be_told_is_listed_before_it_is_told(tmp_path):
+    table = tmp_path / "sales.csv"
+    table.write_text("price,bought\n1,yes\n2,no\n", "utf-8")
+    words = ["run", f"table:{table}", "van", "--help-settings"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0
+    assert "  target= " in result.stdout
+    result = CliRunner().invoke(app, [*words, "--set", "parts=2"])
+    assert result.exit_code == 2
+    assert "target must name the column to predict" in result.stderr
+    result = CliRunner().invoke(app, [*words, "--tasks", "0"])
+    assert result.exit_code == 2
+
+
+def test_settings_of_a_preset_are_its_own():
+    words = ["run", "permuted-mnist-200", "mega-i", "--help-settings"]
+    result = CliRunner().invoke(app, words)
+    assert result.stdout.startswith("mega-i on permuted-mnist-200\n")
+    assert "  memory_per_class=6 " in result.stdout
+
+
 def test_settings_as_json_are_one_object_and_nothing_else():
     arguments = ["run", "permuted-mnist", "mega-i", "van", "--help-settings", "--json"]
     result = CliRunner().invoke(app, [*arguments, "--set", "epsilon=0.5"])

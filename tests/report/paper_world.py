@@ -61,6 +61,7 @@ def make_row(
     failure=None,
     command="engram run",
     split="training",
+    data="abc",
     **settings,
 ):
     """A run with accuracies drawn for its method and seed, or ``final`` for every task at the end.
@@ -88,7 +89,7 @@ def make_row(
         for k in range(tasks)
     ]
     curve = [] if joint else np.sort(draws.uniform(0.1, 0.5, (tasks, 11)), 1).round(4).tolist()
-    identity = json.loads(json.dumps(spec.identity()))
+    identity = json.loads(json.dumps({**spec.identity(), "data": data}))
     return Row.of(
         {
             "address": address(identity, seed),

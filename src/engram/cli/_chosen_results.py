@@ -48,7 +48,7 @@ class Chosen:
 def write_csv(rows: Sequence[runs.Row]) -> None:
     """Print a line for each run, the newest of those that are the same."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    receipts = ("seconds", "device", "created", "failure", "address")
+    receipts = ("seconds", "device", "created", "failure", "data", "address")
     writer.writerow([*_ABOUT, "settings", "seed", *_MEASURES, *receipts])
     for summary in report.summarise(rows):
         for row in summary.rows:
@@ -63,6 +63,7 @@ def write_csv(rows: Sequence[runs.Row]) -> None:
                     row.device,
                     row.created,
                     row.outcome["failure"] or "",
+                    row.identity["data"],
                     row.address,
                 ]
             )

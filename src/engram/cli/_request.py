@@ -79,9 +79,7 @@ def command(verb: str, request: Request | TuningRequest, *methods: str, more: li
 
 def specify(request: Request, laboratory: runs.Laboratory) -> list[Spec]:
     """Return a spec for each method; a setting goes to the methods that know it."""
-    for method in request.methods:
-        if request.methods.count(method) > 1:
-            raise EngramError(f"The method {method!r} is named twice.")
+    _check_methods(request.methods)
     settings = parse(request.settings)
     known = {
         method: {item.name for item in laboratory.settings_help(request.benchmark, method)}
@@ -117,17 +115,33 @@ def _specify(
 
 
 def list_settings(request: Request, laboratory: runs.Laboratory, *, as_json: bool = False) -> None:
-    """Print the settings of each method with their values and meaning."""
-    specs = specify(request, laboratory)
+    """Print the settings of each method with their values and meaning.
+
+    Where nothing is given they are the usual ones, for which one's own data need not be read: what
+    it must be told, such as a table's target, is in the list.
+    """
+    _check_methods(request.methods)
+    helps = {
+        method: laboratory.settings_help(request.benchmark, method) for method in request.methods
+    }
+    values = {method: {item.name: item.value for item in helps[method]} for method in helps}
+    if request.settings or {request.tuned, request.tasks, request.examples} != {None}:
+        values = {spec.method: dict(spec.settings) for spec in specify(request, laboratory)}
     if as_json:
-        listed = [{"method": spec.method, "settings": dict(spec.settings)} for spec in specs]
+        listed = [{"method": method, "settings": values[method]} for method in values]
         print(json.dumps({"benchmark": request.benchmark, "methods": listed}, indent=1))
         return
-    for spec in specs:
-        print(f"{spec.method} on {spec.benchmark}")
-        for item in laboratory.settings_help(spec.benchmark, spec.method):
-            value = f"{item.name}={spec.settings[item.name]}"
+    for method, items in helps.items():
+        print(f"{method} on {request.benchmark}")
+        for item in items:
+            value = f"{item.name}={values[method][item.name]}"
             print(f"  {value:<34} {item.help}")
+
+
+def _check_methods(methods: Sequence[str]) -> None:
+    for method in methods:
+        if methods.count(method) > 1:
+            raise EngramError(f"The method {method!r} is named twice.")
 
 
 def parse(texts: Sequence[str]) -> dict[str, str]:

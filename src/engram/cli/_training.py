@@ -25,7 +25,13 @@ from engram.cli._options import (
 
 
 def run(
-    benchmark: Annotated[str, typer.Argument(help="Where to run, e.g. permuted-mnist.")],
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            help="permuted-mnist, split-cifar, split-cub or split-awa; a preset, such as "
+            "permuted-mnist-600 or many-permutations-30; folder:PATH or table:PATH."
+        ),
+    ],
     methods: Annotated[list[str], typer.Argument(metavar="METHOD...", help="e.g. van mega-ii.")],
     seeds: Annotated[int, typer.Option(help="How many runs of each method, seeds 0, 1, ...")] = 5,
     tasks: Annotated[int | None, typer.Option(help="Tasks; the paper's unless given.")] = None,

@@ -35,7 +35,7 @@ class Pass(NamedTuple):
 
     def convolution(self, name: str, inputs: Tensor, stride: int) -> Tensor:
         """Apply a convolution, padded on both sides so that stride 1 keeps the size."""
-        weight = self.weights[f"{name}.weight"]
+        weight = _aligned(self.weights[f"{name}.weight"])
         if not inputs.is_cuda:
             weight = weight.contiguous()  # which a CPU is faster with
         return functional.conv2d(inputs, weight, stride=stride, padding=weight.shape[-1] // 2)
@@ -43,7 +43,7 @@ class Pass(NamedTuple):
     def norm(self, name: str, inputs: Tensor) -> Tensor:
         """Apply a batch norm."""
         mean, variance = (self.averages[f"{name}.running_{kind}"] for kind in ("mean", "var"))
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        weight, bias = (_aligned(self.weights[f"{name}.{kind}"]) for kind in ("weight", "bias"))
         if self.training and self.present is not None:
             inputs = _normalise_present(inputs, mean, variance, self.present)
             return inputs * weight.view(-1, 1, 1) + bias.view(-1, 1, 1)
@@ -80,6 +80,14 @@ def _normalise_present(inputs: Tensor, mean: Tensor, variance: Tensor, present: 
         unbiased = spread.flatten() * (count / (count - 1).clamp(min=1))
         variance.lerp_(unbiased, _MOMENTUM)
     return centred * (spread + _EPSILON).rsqrt()
+
+
+def _aligned(weight: Tensor) -> Tensor:
+    """Return a weight that begins at a multiple of 16 bytes, as a GPU's fastest kernels take it.
+
+    The first run's do, but any number of classes may lie between two runs.
+    """
+    return weight.clone() if weight.is_cuda and weight.data_ptr() % 16 else weight
 
 
 def leaves(named: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from engram.report._performance import save_performance
 from engram.report._plot import save_plot
 from engram.report._settings import value_text
 from engram.report._sheets import sheet_table
+from engram.report._stand_ins import StandIn, stand_in
 from engram.report._standard import Standard
 from engram.report._student import two_sided_p
 from engram.report._summary import Setting, Summary, summarise
@@ -28,6 +29,7 @@ __all__ = [
     "Part",
     "Printed",
     "Setting",
+    "StandIn",
     "Standard",
     "Statistic",
     "Summary",
@@ -45,6 +47,7 @@ __all__ = [
     "save_performance",
     "save_plot",
     "sheet_table",
+    "stand_in",
     "summarise",
     "told_failures",
     "two_sided_p",

@@ -12,10 +12,11 @@ from engram.report._estimate import Estimate
 from engram.report._paper import claims, printed, table_methods
 from engram.report._quantities import quantity, representatives
 from engram.report._standard import Standard
-from engram.report._summary import Summary
+from engram.report._summary import Summary, by_data
 from engram.report._verdict import Claim, Part
 from engram.runs import Row
 
+_NOT_RUN = "not run"
 _SAME = {"er": "mega-i-equal"}  # one method, which the paper's ablation has another name for
 Values = dict[int, tuple[float, str]]  # by seed: the number, and the device it was made on
 
@@ -33,10 +34,7 @@ def judge(summaries: Sequence[Summary], standard: Standard) -> list[Claim]:
 class _Judge:
     def __init__(self, summaries: Sequence[Summary], standard: Standard) -> None:
         trained = [summary for summary in summaries if summary.setting.split == "training"]
-        self._found = {
-            name: representatives(in_setting(trained, name), standard)
-            for name in definitions()["settings"]
-        }
+        self._found = [_Found(alike, standard) for alike in by_data(trained)]
 
     def parts(self, check: Mapping[str, Any]) -> Iterator[Part]:
         """Yield a part for each method, each it is compared with and each setting."""
@@ -51,34 +49,62 @@ class _Judge:
         measure, ratio = check["measure"], check.get("ratio", False)
         beside = check.get("than_in", setting)
         titles = [definitions()["settings"][name]["title"] for name in (setting, beside)]
-        ours, missing = self._estimate(measure, (setting, of), (beside, than), ratio)
+        where = " against ".join(dict.fromkeys(titles))
+        ours, missing, label = self._estimate(measure, (setting, of), (beside, than), ratio)
         return Part(
             measure=measure,
             of=of,
             than=than,
             ratio=ratio,
-            where=" against ".join(dict.fromkeys(titles)),
+            where=f"{where} (stand-in: {label})" if label else where,
             above=check.get("above", -math.inf),
             below=check.get("below", math.inf),
             ours=ours,
             paper=check.get("paper", _papers(setting, measure, of, than)),
             missing=missing,
+            stand_in=label,
         )
 
     def _estimate(
+        self, measure: str, first: tuple[str, str], second: tuple[str, str | None], ratio: bool
+    ) -> tuple[Estimate | None, str, str]:
+        """Return the estimate on the first data that has one, and the label of a stand-in.
+
+        Without any, None and why.
+        """
+        reason = _NOT_RUN
+        for found in self._found:
+            ours, missing = found.estimate(measure, first, second, ratio)
+            if ours is not None:
+                return ours, "", found.label
+            reason = missing if reason == _NOT_RUN else reason
+        return None, reason, ""
+
+
+class _Found:
+    """What was run on the same data; ``label`` says what that stands in with, if it does."""
+
+    def __init__(self, summaries: Sequence[Summary], standard: Standard) -> None:
+        self.label = summaries[0].setting.stand_in
+        self._found = {
+            name: representatives(in_setting(summaries, name), standard)
+            for name in definitions()["settings"]
+        }
+
+    def estimate(
         self, measure: str, first: tuple[str, str], second: tuple[str, str | None], ratio: bool
     ) -> tuple[Estimate | None, str]:
         """Return the estimate seed by seed, or None and why there is none."""
         ones = self._values(measure, *first)
         if second[1] is None:
             values = [value for value, _ in ones.values()]
-            return (Estimate.over(values), "") if values else (None, "not run")
+            return (Estimate.over(values), "") if values else (None, _NOT_RUN)
         others = self._values(measure, second[0], second[1])
         shared = [(ones[seed], others[seed]) for seed in ones if seed in others]
         if measure == "seconds" and any(one[1] != other[1] for one, other in shared):
             return None, "run on different devices"
         if not shared:
-            return None, "not run" if not (ones and others) else "no seed in common"
+            return None, _NOT_RUN if not (ones and others) else "no seed in common"
         pairs = [(one[0], other[0]) for one, other in shared]
         if ratio and any(other == 0 for _, other in pairs):
             return None, "divided by 0"

@@ -57,7 +57,13 @@ def comparable(
 ) -> list[tuple[Summary, Summary]]:
     """Return what a pair of names stands for in one setting, where there are seeds to compare."""
     ones, others = ([summary for summary in summaries if summary.method == name] for name in pair)
-    return [(one, other) for one in ones for other in others if len(_differences(one, other)) >= 2]
+    return [
+        (one, other)
+        for one in ones
+        for other in others
+        if one.identity.get("data") == other.identity.get("data")
+        and len(_differences(one, other)) >= 2
+    ]
 
 
 def _differences(first: Summary, second: Summary) -> list[float]:

@@ -54,4 +54,4 @@ def _title(settings: Sequence[Setting]) -> str:
     """
     if len(settings) == 1:
         return f"Results: {settings[0].title}"
-    return f"Results: {', '.join(dict.fromkeys(setting.benchmark for setting in settings))}"
+    return f"Results: {', '.join(dict.fromkeys(setting.place for setting in settings))}"

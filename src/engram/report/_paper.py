@@ -70,6 +70,11 @@ def printed_methods(benchmark: str) -> list[str]:
     return [*dict.fromkeys([*tables[0], *tables[1], "multi-task"])]
 
 
+def papers_benchmarks() -> list[str]:
+    """Return the names of the paper's four benchmarks, in its order."""
+    return list(_paper()["results"])
+
+
 @functools.cache
 def _paper() -> Mapping[str, Any]:
     text = resources.files("engram.report").joinpath("paper_results.json").read_text("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which the colour-blind can tell apart, and a marker for each.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
+_TITLE_WIDTH = 75  # letters that have room above the plot
 
 
 def save_plot(summaries: Sequence[Summary], standard: Standard, folder: Path) -> Path | None:
@@ -54,7 +56,7 @@ def _draw(summaries: Sequence[Summary], standard: Standard) -> Figure:
         colour = _COLOURS[number % len(_COLOURS)]
         marker = _MARKERS[(number + number // len(_COLOURS)) % len(_MARKERS)]
         _draw_line(axes, summary, label=label, color=colour, marker=marker)
-    axes.set_title(title, loc="left")
+    axes.set_title(textwrap.fill(title, _TITLE_WIDTH), loc="left")
     axes.set_xlabel("tasks learned")
     axes.set_ylabel("average accuracy on them, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -49,7 +49,7 @@ def representatives(summaries: Sequence[Summary], standard: Standard) -> dict[st
     It is the one with the fewest settings that are not the paper's; of these the one with most
     seeds.
     """
-    chosen: dict[str, tuple[tuple[int, int], int, Summary]] = {}
+    chosen: dict[str, tuple[tuple[int, int, bool], int, Summary]] = {}
     for summary in summaries:
         rank = (standard.strangeness(summary), -len(summary.rows))
         if summary.method not in chosen or rank < chosen[summary.method][:2]:

@@ -30,6 +30,7 @@ def section(
     lines = [Line(*pair) for pair in zip(labels, summaries, strict=True)]
     commands = dict.fromkeys(command for summary in summaries for command in summary.commands)
     return [
+        *([escape(stand_in.note)] if (stand_in := summaries[0].stand_in) else []),
         *_numbers(lines, standard),
         *_best(lines),
         *_failures(lines),

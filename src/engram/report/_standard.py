@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import EngramError
 from engram.report._definitions import preset_names
+from engram.report._identity import PRECISION, data_checksum, flat, same_settings, tried
 from engram.report._paper import Printed, printed
 from engram.report._settings import value_text
 from engram.report._summary import Summary
@@ -32,8 +34,15 @@ class Standard:
         """Return the name of each line of a table: ``mega-i epsilon=0.01``.
 
         It is the method's, with whatever is not as usual; on tuning tasks with all that is tried.
+        What was run alike on two versions of the data is told apart by their checksums.
         """
-        return [self._label(summary, _tried(summary, summaries)) for summary in summaries]
+        labels = [self._label(summary, tried(summary, summaries)) for summary in summaries]
+        data = [data_checksum(summary) for summary in summaries]
+        versions = Counter(label for label, _ in set(zip(labels, data, strict=True)))
+        return [
+            f"{label} data={checksum[:10]}" if versions[label] > 1 else label
+            for label, checksum in zip(labels, data, strict=True)
+        ]
 
     def preset_label(self, summary: Summary) -> str:
         """Return the name of a line beside others of its setting, by the paper's name for that.
@@ -41,8 +50,8 @@ class Standard:
         What 20 tasks of 200 examples are run with, say, is usual there.
         """
         names = [*preset_names(summary.setting), summary.setting.benchmark]
-        usual = _flat(self._usual_of(names[0], summary.method))
-        given = _flat(summary.identity)
+        usual = flat(self._usual_of(names[0], summary.method))
+        given = flat(summary.identity)
         told = [f"{key}={given[key]}" for key in given if given[key] != usual.get(key)]
         return " ".join([summary.method, *told])
 
@@ -64,13 +73,19 @@ class Standard:
         return " ".join([summary.method, *self._told(summary, tried)])
 
     def _told(self, summary: Summary, tried: Collection[str]) -> list[str]:
-        given, usual = _flat(summary.identity), _flat(self._usual(summary))
+        given, usual = flat(summary.identity), flat(self._usual(summary))
         told = (key for key in given if key in tried or given[key] != usual.get(key))
         return [f"{key}={given[key]}" for key in told]
 
     def command(self, summary: Summary) -> str:
-        """Return the command that trains these runs again, with today's presets."""
+        """Return the command that trains these runs again, with today's presets.
+
+        Where one's own data or a stand-in lies is no part of what a result is filed under: that
+        command is the one that was typed, from wherever it was.
+        """
         given, usual = summary.identity, self._usual(summary)
+        if summary.stand_in or summary.setting.benchmark.endswith(f"-{data_checksum(summary)}"):
+            return summary.rows[-1].command
         words = ["engram", "run", summary.setting.benchmark, summary.method]
         words += ["--seeds", str(max(row.seed for row in summary.rows) + 1)]
         for name in ("tasks", "examples"):
@@ -82,24 +97,37 @@ class Standard:
         return shlex.join(words)
 
     def printed(self, summary: Summary, metric: str) -> Printed | None:
-        """Return the paper's number if the setting is the paper's own, else None."""
-        usual = self._usual(summary)
-        same = ("tasks", "examples", "settings", "split")
-        if any(usual.get(key) != summary.identity.get(key) for key in same):
+        """Return the paper's number if the setting is the paper's own, else None.
+
+        In which precision a device multiplies is no setting of the paper's.
+        """
+        usual, given = self._usual(summary), summary.identity
+        same = all(usual.get(key) == given.get(key) for key in ("tasks", "examples"))
+        if not same or not same_settings(usual, given):
             return None
         return printed(summary.setting.benchmark, summary.method, metric)
 
-    def strangeness(self, summary: Summary) -> tuple[int, int]:
+    def share(self, summary: Summary) -> float | None:
+        """Return how much of the paper's own run this was, in examples, or None of another's."""
+        usual, given = self._usual(summary), summary.identity
+        if not usual or not same_settings(usual, given):
+            return None
+        done, whole = (each["tasks"] * each["examples"] for each in (given, usual))
+        return float(done / whole)
+
+    def strangeness(self, summary: Summary) -> tuple[int, int, bool]:
         """Return how many settings are not as the paper's nearest setting has them, and its rank.
 
         One that has a name of its own, such as 20 tasks of 200 examples, comes before what a
-        benchmark usually is.
+        benchmark usually is; at last, the precision that is usual before any other.
         """
         names = [*preset_names(summary.setting), summary.setting.benchmark]
-        usual = [self._usual_of(name, summary.method) for name in names]
-        given = _flat(summary.identity)
-        apart = [sum(given[key] != _flat(each).get(key) for key in given) for each in usual]
-        return min((count, rank) for rank, count in enumerate(apart))
+        usual = [flat(self._usual_of(name, summary.method)) for name in names]
+        given = flat(summary.identity)
+        apart = [{key for key in given if given[key] != each.get(key)} for each in usual]
+        return min(
+            (len(keys - {PRECISION}), rank, PRECISION in keys) for rank, keys in enumerate(apart)
+        )
 
     def _usual(self, summary: Summary) -> Mapping[str, Any]:
         return self._usual_of(summary.setting.benchmark, summary.method)
@@ -111,19 +139,3 @@ class Standard:
             return {}
         usual: Mapping[str, Any] = json.loads(canonical(spec.description()))
         return usual
-
-
-def _tried(summary: Summary, beside: Sequence[Summary]) -> set[str]:
-    """Return the settings that a search varies: no value of theirs is usual where one is sought."""
-    if summary.setting.split != "tuning":
-        return set()
-    given = _flat(summary.identity)
-    others = [_flat(other.identity) for other in beside if other.method == summary.method]
-    return {key for key in given if any(given[key] != other.get(key) for other in others)}
-
-
-def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings and whatever else is not in a table's own columns and headings."""
-    apart = ("benchmark", "method", "tasks", "examples", "split", "data", "settings")
-    rest = {key: value for key, value in identity.items() if key not in apart}
-    return {**identity.get("settings", {}), **rest}

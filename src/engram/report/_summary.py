@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from engram.report._measures import Statistic, measure
+from engram.report._stand_ins import StandIn, stand_in
 from engram.runs import Row, canonical
 
 
@@ -19,17 +21,29 @@ class Setting(NamedTuple):
     tasks: int
     examples: int
     split: str = "training"
+    stand_in: str = ""  # the label of what stands in for the benchmark's data, if anything does
+
+    @property
+    def place(self) -> str:
+        """The benchmark, and what stands in for its data.
+
+        >>> Setting("split-awa", 17, 3000, stand_in="50 classes of TinyImageNet").place
+        'split-awa (stand-in: 50 classes of TinyImageNet)'
+        """
+        return f"{self.benchmark} (stand-in: {self.stand_in})" if self.stand_in else self.benchmark
 
     @property
     def title(self) -> str:
         """What a reader calls it."""
         kind = "" if self.split == "training" else f"{self.split} "
-        return f"{self.benchmark}, {self.tasks:,} {kind}tasks of {self.examples:,} examples"
+        return f"{self.place}, {self.tasks:,} {kind}tasks of {self.examples:,} examples"
 
     @property
     def slug(self) -> str:
         """What a file is called after it."""
-        kind = "" if self.split == "training" else f"-{self.split}"
+        label = re.sub(r"[^a-z0-9]+", "-", self.stand_in.lower()).strip("-")
+        kind = f"-stand-in-{label}" if label else ""
+        kind += "" if self.split == "training" else f"-{self.split}"
         return f"{self.benchmark}{kind}-{self.tasks}x{self.examples}"
 
 
@@ -52,8 +66,14 @@ class Summary:
     @property
     def setting(self) -> Setting:
         """Where the method was run."""
-        names = (name for name in Setting._fields if name in self.identity)
-        return Setting(**{name: self.identity[name] for name in names})
+        names = (name for name in Setting._fields[:-1] if name in self.identity)
+        label = self.stand_in.label if self.stand_in else ""
+        return Setting(**{name: self.identity[name] for name in names}, stand_in=label)
+
+    @property
+    def stand_in(self) -> StandIn | None:
+        """What stands in for the benchmark's data, if anything is known to."""
+        return stand_in(self.identity)
 
     @property
     def seconds(self) -> float:
@@ -109,6 +129,16 @@ def by_setting(summaries: Iterable[Summary]) -> dict[Setting, list[Summary]]:
     for summary in summaries:
         gathered.setdefault(summary.setting, []).append(summary)
     return gathered
+
+
+def by_data(summaries: Iterable[Summary]) -> list[list[Summary]]:
+    """Gather what was run on the same data: stand-ins last, and what has more runs first."""
+    gathered: dict[tuple[str, str], list[Summary]] = {}
+    for summary in summaries:
+        key = summary.setting.stand_in, summary.identity.get("data", "")
+        gathered.setdefault(key, []).append(summary)
+    runs = {key: sum(len(each.rows) for each in alike) for key, alike in gathered.items()}
+    return [gathered[key] for key in sorted(gathered, key=lambda key: (key[0], -runs[key], key))]
 
 
 def set_address(summaries: Iterable[Summary]) -> str:

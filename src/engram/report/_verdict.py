@@ -36,6 +36,7 @@ class Part:
     ours: Estimate | None
     paper: float | None
     missing: str = ""  # why there is no number of ours
+    stand_in: str = ""  # the label of what our number was measured on, where that is a stand-in
 
     @property
     def verdict(self) -> Verdict:
@@ -63,6 +64,14 @@ class Claim:
         if Verdict.NOT_HELD in verdicts:
             return Verdict.NOT_HELD
         return Verdict.HELD if verdicts == {Verdict.HELD} else Verdict.OPEN
+
+    @property
+    def mark(self) -> str:
+        """The verdict, and whether numbers of it were measured on stand-ins."""
+        told = [bool(part.stand_in) for part in self.parts if part.ours is not None]
+        if not any(told):
+            return self.verdict.value
+        return f"{self.verdict.value}, {'' if all(told) else 'in part '}on a stand-in"
 
     def count(self, verdict: Verdict) -> int:
         """Return how many parts have this verdict."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from engram.errors import EngramError, unknown
+from engram.errors import EngramError, shown, unknown
 from engram.settings import Scalar
 from engram.studies._source import Source
 from engram.studies._study import Runs
+
+_BEYOND = 2**63  # TOML's own numbers end before it, though its reader's do not
 
 
 class _Kind(NamedTuple):
@@ -21,7 +23,11 @@ def _texts(value: Any) -> bool:  # noqa: ANN401
 
 
 def _count(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < _BEYOND
+
+
+def _setting(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, Scalar) and not (isinstance(value, int) and abs(value) >= _BEYOND)
 
 
 _TEXT = _Kind("a text", lambda value: isinstance(value, str))
@@ -41,7 +47,7 @@ _RUNS = {
     "settings": _Kind("a table of settings", lambda value: isinstance(value, dict)),
     "record_every": _NUMBER,
 }
-_SETTING = _Kind("a number, a text, true or false", lambda value: isinstance(value, Scalar))
+_SETTING = _Kind("a number, a text, true or false", _setting)
 _NEEDED = ("benchmark", "methods")
 
 
@@ -64,7 +70,7 @@ def check_study(document: Mapping[str, Any], source: Source) -> None:
 def as_runs(given: Any, number: int, source: Source) -> Runs:  # noqa: ANN401
     """Return an entry of a study if its fields are known and of the right kind."""
     if not isinstance(given, dict):
-        raise source.error(f"runs must be tables, not {given!r}.", "runs", entry=number)
+        raise source.error(f"runs must be tables, not {shown(given)}.", "runs", entry=number)
     for name, value in given.items():
         if name not in _RUNS:
             raise source.error(unknown("field", name, _RUNS), name, entry=number)
@@ -88,4 +94,4 @@ def as_runs(given: Any, number: int, source: Source) -> Runs:  # noqa: ANN401
 
 
 def _misfit(name: str, value: object, kind: _Kind) -> str:
-    return f"{name} must be {kind.wanted}, not {value!r}."
+    return f"{name} must be {kind.wanted}, not {shown(value)}."

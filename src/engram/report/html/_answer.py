@@ -48,8 +48,15 @@ def _headline(found: Sequence[Duel]) -> str:
     tail = f" ({'; '.join(rest)})" if rest else ""
     times = [duel.times for duel in found if duel.times is not None]
     price = f", at {_from_to(times)} times A-GEM's seconds" if times else ""
-    where = "setting" if len(found) == 1 else "settings"
-    return f"{answered}: it is ahead in {len(better)} of {len(found)} {where}{by}{tail}{price}."
+    where = f"{len(found)} {'setting' if len(found) == 1 else 'settings'}{_stand_ins(found)}"
+    return f"{answered}: it is ahead in {len(better)} of {where}{by}{tail}{price}."
+
+
+def _stand_ins(found: Sequence[Duel]) -> str:
+    count = sum(bool(duel.setting.stand_in) for duel in found)
+    if not count:
+        return ""
+    return ", which is a stand-in" if len(found) == 1 else f", of which {count} on a stand-in"
 
 
 def _from_to(numbers: Sequence[float]) -> str:
@@ -59,8 +66,12 @@ def _from_to(numbers: Sequence[float]) -> str:
 
 
 def _missing(found: Sequence[Duel]) -> str:
-    told = {duel.setting.benchmark for duel in found}
-    names = [name for key, name in papers_benchmarks().items() if key not in told]
+    told = {duel.setting.benchmark: duel.setting.stand_in for duel in reversed(found)}
+    names = [
+        f"{name} (stand-in alone)" if key in told else name
+        for key, name in papers_benchmarks().items()
+        if told.get(key, "absent")
+    ]
     return f"Of the paper's benchmarks not in this store yet: {', '.join(names)}." if names else ""
 
 

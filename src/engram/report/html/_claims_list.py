@@ -41,9 +41,8 @@ def claims_list(claims: Sequence[Claim]) -> Markup:
     return element("ol", [element("li", _claim(claim)) for claim in claims], class_="claims")
 
 
-def chip(verdict: Verdict) -> Markup:
-    """Return a mark."""
-    return element("span", verdict.value, class_=f"chip {CLASSES[verdict]}")
+def _chip(claim: Claim) -> Markup:
+    return element("span", claim.mark, class_=f"chip {CLASSES[claim.verdict]}")
 
 
 def signed_interval(estimate: Estimate, digits: int) -> str:
@@ -67,7 +66,7 @@ def _claim(claim: Claim) -> Markup:
     beside = [element("li", _sentence(part)) for part in _decisive(claim)]
     return element(
         "article",
-        element("p", chip(claim.verdict), " ", claim.text, class_="claim"),
+        element("p", _chip(claim), " ", claim.text, class_="claim"),
         element("p", _counts(claim), class_="note"),
         element("ul", beside) if beside else None,
         element("details", element("summary", "All its numbers"), show_table(table)),

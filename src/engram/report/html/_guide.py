@@ -14,9 +14,15 @@ _ENTRIES = (
     ),
     (
         "The paper's",
-        "They stand beside runs of the paper's own setting only. Δ/σ is ours minus the paper's in "
-        "the paper's standard deviations; more than 2 is underlined. In the bars a diamond is the "
-        "paper's number.",
+        "They stand beside runs of the paper's own setting only, in whatever precision. Δ/σ is "
+        "ours minus the paper's in the paper's standard deviations; more than 2 is underlined. In "
+        "the bars a diamond is the paper's number.",
+    ),
+    (
+        "Stand-ins",
+        "Where the paper's data, or the weights it starts from, could not be had, others stand in. "
+        "Such results are named so wherever they are shown, and the paper's numbers beside them "
+        "are of the real thing: the order of the methods can be compared, their heights cannot.",
     ),
     (
         "How sure",

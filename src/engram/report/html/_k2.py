@@ -58,7 +58,8 @@ def k2_section(summaries: Sequence[Summary], standard: Standard) -> Section | No
 
 def _name(label: str, summary: Summary) -> str:
     setting = summary.setting
-    return f"{line_name(label)}, {setting.tasks} × {setting.examples:,}"
+    stand_in = f", stand-in: {setting.stand_in}" if setting.stand_in else ""
+    return f"{line_name(label)}, {setting.tasks} × {setting.examples:,}{stand_in}"
 
 
 def _histogram(found: Sequence[Summary]) -> Chart:

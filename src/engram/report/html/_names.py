@@ -85,7 +85,7 @@ def setting_name(setting: Setting) -> str:
     >>> setting_name(Setting("split-cub", 17, 300))
     'Split CUB, 17 tasks of 300 examples'
     """
-    plain = setting.title.removeprefix(setting.benchmark)
+    plain = setting.title.removeprefix(setting.benchmark)  # what stands in, and how much of it
     return f"{benchmark_name(setting.benchmark)}{plain}"
 
 
@@ -95,7 +95,7 @@ def short_name(setting: Setting) -> str:
     >>> short_name(Setting("split-cub", 17, 300)), short_name(Setting("permuted-mnist", 20, 600))
     ('Split CUB', 'Permuted MNIST 20 × 600')
     """
-    name = benchmark_name(setting.benchmark)
+    name = benchmark_name(setting.benchmark) + (" (stand-in)" if setting.stand_in else "")
     return name if is_papers(setting) else f"{name} {setting.tasks} × {setting.examples:,}"
 
 
@@ -119,10 +119,13 @@ def in_reading_order(summaries: Sequence[Summary], standard: Standard) -> list[S
 
 
 def setting_rank(setting: Setting) -> tuple[object, ...]:
-    """Return the place of a setting on the page: the paper's four benchmarks come first."""
+    """Return the place of a setting on the page: the paper's four benchmarks come first.
+
+    What stands in for a benchmark comes after the thing itself.
+    """
     order = [*_BENCHMARKS]
     place = order.index(setting.benchmark) if is_papers(setting) else len(order)
-    return (setting.split, place, *setting[:3])
+    return (setting.split, place, setting.benchmark, setting.stand_in, *setting[1:3])
 
 
 def papers_benchmarks() -> Mapping[str, str]:

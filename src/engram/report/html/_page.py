@@ -77,21 +77,22 @@ def _is_generated(path: Path) -> bool:
 
 
 def _sections(summaries: Sequence[Summary], standard: Standard) -> list[Section]:
-    found = by_setting(summaries)
-    settings = sorted(found, key=setting_rank)
+    settings = sorted(by_setting(summaries), key=setting_rank)
     first = [setting for setting in settings if is_papers(setting) and setting.split == "training"]
     rest = [setting for setting in settings if setting not in first]
     return [
-        *(setting_section(setting, found[setting], standard) for setting in first),
+        *(setting_section(setting, summaries, standard) for setting in first),
         *map(sweep_section, sweeps(summaries, standard)),
         *filter(None, [k2_section(summaries, standard)]),
-        *(setting_section(setting, found[setting], standard) for setting in rest),
+        *(setting_section(setting, summaries, standard) for setting in rest),
     ]
 
 
 def _claims(claims: Sequence[Claim]) -> Markup:
     counts = [(sum(claim.verdict == verdict for claim in claims), verdict) for verdict in Verdict]
     told = ", ".join(f"{count} {verdict.value}" for count, verdict in counts if count)
+    partly = sum(any(part.stand_in for part in claim.parts) for claim in claims)
+    told += f"; {partly} with numbers of stand-ins" if partly else ""
     return element(
         "section",
         element("h2", "The paper's claims"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _KINDS = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": None}
 _WIDTH, _HEIGHT, _BAR = 7.0, 4.2, 0.19  # inches
 _LETTERS = 60  # that have room below a figure
+_LETTERS_PER_INCH = 15  # of the title
 
 
 def save_figure(
@@ -48,7 +50,8 @@ def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
         size = (2.4 * len(charts) + 1.6, 0.9 + _BAR * sum(line.shown for line in lines))
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(_plain(title), fontsize=9, x=0.01, ha="left")
+    room = round(_LETTERS_PER_INCH * size[0])
+    figure.suptitle(textwrap.fill(_plain(title), room), fontsize=9, x=0.01, ha="left")
     rows = figure.subplots(1, len(charts), squeeze=False, sharey=charts[0].kind == "bars")
     for axes, chart in zip(rows[0], charts, strict=True):
         shown = [series for series in chart.series if lines[series.line].shown]

@@ -39,7 +39,7 @@ def results_table(caption: str, summaries: Sequence[Summary], standard: Standard
         if not any(paper):
             columns.append(Column(metric.title))
             continue
-        group = (Column("ours", metric.title), Column("paper", metric.title))
+        group = (Column(_ours(summaries), metric.title), Column("paper", metric.title))
         columns += [*group, Column("Δ/σ", metric.title)]
         for place, line in enumerate(lines):
             pair = ours[place], paper[place]
@@ -49,6 +49,11 @@ def results_table(caption: str, summaries: Sequence[Summary], standard: Standard
     for line, summary in zip(lines, summaries, strict=True):
         line += _receipt(summary)
     return Table(caption, [*columns, *_RECEIPTS], lines, marks)
+
+
+def _ours(summaries: Sequence[Summary]) -> str:
+    """Return what our column is called, in copies of the table too."""
+    return "stand-in" if summaries[0].stand_in else "ours"
 
 
 def is_far(ours: Statistic | None, paper: Printed | None) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from engram.report._projected import projected_times
 from engram.report._quantities import representatives
 from engram.report._standard import Standard
 from engram.report._summary import Setting, Summary
@@ -13,7 +14,13 @@ from engram.report.html._chart import Chart, Line, line
 from engram.report.html._element import Markup, element
 from engram.report.html._figures import figures
 from engram.report.html._latex import latex_table
-from engram.report.html._names import in_reading_order, setting_name, short_name
+from engram.report.html._names import (
+    in_reading_order,
+    is_papers,
+    method_name,
+    setting_name,
+    short_name,
+)
 from engram.report.html._projected import with_projections
 from engram.report.html._results_table import failures, results_table
 from engram.report.html._sweeps import Sweep
@@ -45,8 +52,9 @@ class Section(NamedTuple):
         }
 
 
-def setting_section(setting: Setting, found: Sequence[Summary], standard: Standard) -> Section:
-    """Return the section of a setting."""
+def setting_section(setting: Setting, everything: Sequence[Summary], standard: Standard) -> Section:
+    """Return the section of a setting, of all that is in a store."""
+    found = [summary for summary in everything if summary.setting == setting]
     summaries = in_reading_order(found, standard)
     common, labels = standard.heading(summaries)
     chosen = representatives(summaries, standard).values()
@@ -57,14 +65,24 @@ def setting_section(setting: Setting, found: Sequence[Summary], standard: Standa
     title = setting_name(setting) + common.removeprefix(setting.title)
     charts = figures(summaries, standard) if setting.split == "training" else []
     table = results_table(title, summaries, standard)
-    sentences = failures(summaries, standard)
+    sentences = [*failures(summaries, standard), *_projected(setting, everything, standard)]
+    stand_in = summaries[0].stand_in
     body = [
+        *([element("p", f"A stand-in: {stand_in.note}", class_="note")] if stand_in else []),
         show_table(table, ("LaTeX", latex_table(table)), ("Markdown", markdown_copy(table))),
         *([element("ul", [element("li", told) for told in sentences])] if sentences else []),
         _receipts(summaries, [each.name for each in lines], standard),
     ]
     lines, charts = with_projections(setting, lines, charts)
     return Section(setting.slug, title, short_name(setting), lines, charts, body)
+
+
+def _projected(setting: Setting, everything: Sequence[Summary], standard: Standard) -> list[str]:
+    """Return a sentence for each method of which only the time of a whole run is known."""
+    if not is_papers(setting) or setting.stand_in or setting.split != "training":
+        return []
+    times = projected_times(setting.benchmark, everything, standard)
+    return [f"{method_name(method)}: {each.told}." for method, each in times.items()]
 
 
 def sweep_section(sweep: Sweep) -> Section:

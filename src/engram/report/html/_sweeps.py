@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -38,18 +37,16 @@ def sweeps(summaries: Sequence[Summary], standard: Standard) -> list[Sweep]:
     }
     groups: dict[tuple[str, Axis, int], list[Setting]] = {}
     for setting in sorted(found):
-        base = re.sub(r"-\d+$", "", setting.benchmark)  # a preset's name ends in its number
-        groups.setdefault((base, "examples", setting.tasks), []).append(setting)
-        groups.setdefault((base, "tasks", setting.examples), []).append(setting)
+        groups.setdefault((setting.place, "examples", setting.tasks), []).append(setting)
+        groups.setdefault((setting.place, "tasks", setting.examples), []).append(setting)
     return [
-        _sweep(base, axis, sorted(group, key=_along(axis)), found, standard)
-        for (base, axis, _), group in groups.items()
+        _sweep(axis, sorted(group, key=_along(axis)), found, standard)
+        for (_, axis, _), group in groups.items()
         if len({getattr(setting, axis) for setting in group}) > 1
     ]
 
 
 def _sweep(
-    base: str,
     axis: Axis,
     settings: Sequence[Setting],
     found: Mapping[Setting, Mapping[str, Summary]],
@@ -72,8 +69,10 @@ def _sweep(
         charts.append(
             Chart(name, title, "lines", value, digits, series, over=_OVER[axis], x=places)
         )
-    title = f"{benchmark_name(base)}: over the {_OVER[axis]}, {rest}"
-    slug = f"{base}-over-{axis}-{first.tasks if axis == 'examples' else first.examples}"
+    where = benchmark_name(first.benchmark) + first.place.removeprefix(first.benchmark)
+    kept = first.tasks if axis == "examples" else first.examples
+    slug = first.slug.replace(f"-{first.tasks}x{first.examples}", f"-over-{axis}-{kept}")
+    title = f"{where}: over the {_OVER[axis]}, {rest}"
     return Sweep(title, f"Over {_OVER[axis]}", slug, lines, charts)
 
 

@@ -1,0 +1,63 @@
+"""How long the paper's own run of a method would take, by a shorter one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engram.report._failures import count_seeds
+from engram.report._numbers import duration
+from engram.report._paper import printed_methods
+from engram.report._standard import Standard
+from engram.report._summary import Summary
+
+
+class ProjectedTime(NamedTuple):
+    """A method that was run on a part of its examples: ``share`` of those of the paper's run."""
+
+    measured: Summary
+    share: float
+
+    @property
+    def told(self) -> str:
+        """The time of a whole run, in proportion to the examples, and its receipt."""
+        made = self.measured
+        tasks, examples = made.setting.tasks, made.setting.examples
+        return (
+            f"projected {_time(made.seconds / self.share)} a seed, from "
+            f"{duration(made.seconds)} seconds measured for {tasks * examples:,} examples "
+            f"({tasks} tasks of {examples:,}, {count_seeds(len(made.rows))}, {made.device}, "
+            f"address {made.address})"
+        )
+
+
+def projected_times(
+    benchmark: str, summaries: Sequence[Summary], standard: Standard
+) -> dict[str, ProjectedTime]:
+    """Return, of the methods that the paper has and nobody ran whole, those run in part.
+
+    Of several runs the longest speaks. A stand-in tells nothing of the data it stands in for.
+    """
+    found = dict[str, ProjectedTime]()
+    whole = set[str]()
+    for each in summaries:
+        if each.setting.benchmark != benchmark or each.stand_in or each.failures:
+            continue
+        share = standard.share(each)
+        if standard.printed(each, "average_accuracy"):
+            whole.add(each.method)
+        elif share is not None and share < 1:
+            longest = found.get(each.method)
+            if longest is None or longest.share < share:
+                found[each.method] = ProjectedTime(each, share)
+    wanted = [name for name in printed_methods(benchmark) if name in found and name not in whole]
+    return {name: found[name] for name in wanted}
+
+
+def _time(seconds: float) -> str:
+    """Return a long time as one says it.
+
+    >>> _time(90.0), _time(45_000.0)
+    ('1.5 minutes', '12.5 hours')
+    """
+    return f"{seconds / 60:,.1f} minutes" if seconds < 7200 else f"{seconds / 3600:,.1f} hours"

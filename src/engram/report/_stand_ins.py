@@ -1,0 +1,84 @@
+"""Data that stands in for what cannot be had: stand_ins.json."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, NamedTuple
+
+from engram.errors import EngramError, unknown
+from engram.report._markdown import escape
+from engram.report._paper import papers_benchmarks
+
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_LONGEST = 60  # letters of a label, which has to fit a heading
+
+
+class StandIn(NamedTuple):
+    """What stands in for the data of a benchmark of the paper's, or for its first weights.
+
+    ``label`` is a few words for headings, ``note`` a sentence or two that tell the whole of it.
+    """
+
+    benchmark: str
+    label: str
+    note: str
+
+
+def stand_in(identity: Mapping[str, Any]) -> StandIn | None:
+    """Return what a result's data stands in with, or None where it is not known to be a stand-in.
+
+    It is known by the checksum that the result is filed under.
+    """
+    found = _known().get(identity.get("data", ""))
+    return found if found is not None and found.benchmark == identity["benchmark"] else None
+
+
+def read_stand_ins(text: str) -> dict[str, StandIn]:
+    """Return the stand-ins of a file by checksum: ``{"…": {"benchmark", "label", "note"}}``.
+
+    An EngramError says what is wrong with it.
+    """
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise EngramError(f"stand-ins must be JSON: {error}.") from None
+    if not isinstance(entries, dict):
+        raise EngramError("stand-ins must be a JSON object, by the checksum of their data.")
+    read = dict[str, StandIn]()
+    for checksum, fields in entries.items():
+        if not _CHECKSUM.fullmatch(checksum):
+            raise EngramError(
+                f"a stand-in's checksum must be 64 digits of 0 to f, not {checksum!r}."
+            )
+        made = _checked(fields, checksum[:10])
+        if any(made[:2] == other[:2] for other in read.values()):
+            raise EngramError(f"label must not be that of two stand-ins, as {made.label!r} is.")
+        read[checksum] = made
+    return read
+
+
+def _checked(fields: object, name: str) -> StandIn:
+    if not isinstance(fields, dict) or set(fields) != set(StandIn._fields):
+        raise EngramError(f"stand-in {name} must have {', '.join(StandIn._fields)}, nothing else.")
+    for field, value in fields.items():
+        if not (isinstance(value, str) and value.isprintable() and value.strip() == value != ""):
+            raise EngramError(f"{field} of stand-in {name} must be one line, not {value!r}.")
+    made = StandIn(**fields)
+    if made.benchmark not in papers_benchmarks():
+        raise unknown("benchmark of the paper's", made.benchmark, papers_benchmarks())
+    if len(made.label) > _LONGEST or escape(made.label) != made.label:
+        raise EngramError(
+            f"label of stand-in {name} must be at most {_LONGEST} plain letters, not "
+            f"{made.label!r}."
+        )
+    return made
+
+
+@functools.cache
+def _known() -> Mapping[str, StandIn]:
+    file = resources.files("engram.report").joinpath("stand_ins.json")
+    return read_stand_ins(file.read_text("utf-8"))

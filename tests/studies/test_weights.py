@@ -1,0 +1,78 @@
+"""A study may start Split CUB from weights of one's own: a place, known by what lies there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import engram.protocol
+from engram.protocol import Outcome
+from engram.report import StandIn
+from engram.runs import Store, record
+from engram.studies import plan, read_study
+
+STUDY = """\
+title = "Split CUB from other weights"
+
+[[runs]]
+benchmark = "split-cub"
+methods = ["van"]
+tasks = 1
+seeds = 1
+settings = { weights = "mine.safetensors", precision = "bfloat16" }
+"""
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Read the study anew: its one entry has not looked at its data yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("engram.streams._cub.checksum", lambda name: f"the images of {name}")
+    (tmp_path / "mine.toml").write_text(STUDY, "utf-8")
+    return lambda: read_study("mine.toml", engram.protocol)
+
+
+def spec_of(study):
+    (runs,) = study.runs
+    (spec,) = runs.specs
+    return spec
+
+
+def test_weights_are_a_setting_that_counts_by_its_checksum(read, tmp_path):
+    assert spec_of(read()).settings["weights"] == "mine.safetensors"
+    identities = []
+    for content in (b"one", b"other"):
+        (tmp_path / "mine.safetensors").write_bytes(content)
+        identities.append(spec_of(read()).identity())
+    one, other = identities
+    assert one["data"] != other["data"]
+    assert {**one, "data": ""} == {**other, "data": ""}
+    assert "weights" not in one["settings"]
+    assert one["settings"]["precision"] == "bfloat16"
+
+
+def test_without_its_weights_results_from_elsewhere_do_but_no_stand_in(read, tmp_path, monkeypatch):
+    (tmp_path / "mine.safetensors").write_bytes(b"mine")
+    outcome = Outcome(0, [[0.5]], [[0.1, 0.2]], seconds=1.0, device="cpu")
+    row = record(spec_of(read()), outcome, "engram run")
+    (tmp_path / "mine.safetensors").unlink()
+    with Store(tmp_path / "store.sqlite") as store:
+        (nothing,) = plan(read(), store, engram.protocol, device="cpu")
+        assert "mine.safetensors" in nothing.absent
+        store.add([row])
+        (held,) = plan(read(), store, engram.protocol, device="cpu")
+        assert held.absent is None
+        known = {row.identity["data"]: StandIn("split-cub", "birds", "Not the paper's weights.")}
+        monkeypatch.setattr("engram.report._stand_ins._known", lambda: known)
+        (again,) = plan(read(), store, engram.protocol, device="cpu")
+        assert again.absent == nothing.absent
+
+
+def test_the_studies_that_the_documentation_shows_can_be_read(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text("utf-8")
+    shown = re.findall(r"(?ms)^```toml\n(.*?)^```$", text)
+    assert len(shown) == 2
+    for number, each in enumerate(shown):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(each, "utf-8")
+        assert read_study(str(file), engram.protocol).runs
