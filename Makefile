@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow bench peers docs lint clean
+.PHONY: run test test-slow audit bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -33,6 +33,18 @@ test: lint
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
+# Known flaws of the packages in our environment. It needs the network, and fails without: it asks the
+# OSV database, as a package index that has no such data answers that there are no flaws.
+AUDIT := .venv-audit
+$(AUDIT)/.installed:
+	test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.7"
+	@touch $@
+
+audit: $(STAMP) $(AUDIT)/.installed
+	PIPAPI_PYTHON_LOCATION=$(CURDIR)/$(BIN)/python $(AUDIT)/bin/pip-audit --local --skip-editable \
+	  --progress-spinner off --vulnerability-service osv
+
 # What steps cost, on a GPU where there is one.
 bench: $(STAMP)
 	$(BIN)/engram bench
@@ -54,4 +66,4 @@ docs: $(STAMP)
 	$(BIN)/python tests/slow/page.py
 
 clean:
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(AUDIT) .mypy_cache .ruff_cache .hypothesis

@@ -3,7 +3,7 @@
 One CPU thread, one process: the candidates take turns, and the thread's own CPU time is counted, so
 that whatever else the machine is doing disturbs all of them alike and the ratios hold. The model is
 the paper's MLP (784-256-256-10), the batch 10, the reference batch 256; the memory holds 16
-finished tasks of 250 examples. "memory" is one sample and one write, a part of every step above it.
+finished tasks of 250 examples. "memory" is the read and the write of each step above it, in a row.
 
     python benchmarks/steps.py [--blocks 12] [--rounds 40] [--json PATH]
 """

@@ -134,7 +134,7 @@ def test_freezing_a_parameter_stops_it_at_once(rule):
 
 def test_a_rule_that_needs_no_reference_does_not_sample():
     learner = build(Current(), Reservoir(20))
-    learner.memory.sample = None
+    learner.memory.references = None
     learner.observe(*batch(0))
     learner.observe(*batch(1))
 

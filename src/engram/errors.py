@@ -45,7 +45,8 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> EngramError:
     text = name[:_MOST] if isinstance(name, str) else ""
     near = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return EngramError(f"There is no {kind} {shown(name)}{hint}; valid are {', '.join(names)}.")
+    rest = f"valid are {', '.join(names)}" if names else "there are none"
+    return EngramError(f"There is no {kind} {shown(name)}{hint}; {rest}.")
 
 
 def _on_one_line(text: str) -> str:

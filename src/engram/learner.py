@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from engram.errors import EngramError, shown
 from engram.gradients import Mix, backward, backward_each, check_rule
-from engram.memory import Memory, Sample
+from engram.memory import Memory
 from engram.rules import Rule
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
@@ -134,9 +134,10 @@ class Learner:
         if not prepared.size:
             raise EngramError("A batch must hold at least one example; this one holds none.")
         device = prepared.tensors[0].device
-        passes = [_moved(sample, device) for sample in self._references()]
+        asked = self._loss is not cross_entropy  # which never looks at tasks
+        passes = self._references(device, asked)
         tasks = None
-        if task is not None and self._loss is not cross_entropy:  # which never looks at them
+        if asked and task is not None:
             tasks = torch.full((prepared.size,), task, device=device)
         # The current batch comes last, as in the paper's experiments: it matters to running means.
         passes.append((current, tasks))
@@ -170,14 +171,15 @@ class Learner:
     def _parts(self) -> dict[str, Any]:
         return {"model": self.model, "optimizer": self.optimizer, "memory": self.memory}
 
-    def _references(self) -> Iterable[Sample]:
-        """Return a sample of the memory for each reference row that the rule wants."""
-        if self.rule.reference == "none":
-            return ()
-        if self.rule.reference == "per task":
-            return (self.memory.sample(self._reference_batch, by_task=True) or {}).values()
-        sample = self.memory.sample(self._reference_batch)
-        return () if sample is None else (sample,)
+    def _references(self, device: torch.device, with_tasks: bool) -> Passes:
+        """Return a batch of the memory for each reference row that the rule wants."""
+        wanted = self.rule.reference
+        if wanted == "none":
+            return []
+        found = self.memory.references(
+            self._reference_batch, by_task=wanted == "per task", with_tasks=with_tasks
+        )
+        return [_moved(batch, tasks, device) for batch, tasks in found]
 
     def _pass_each(self, passes: Passes) -> Mix:
         """Differentiate each loss by itself, one graph at a time."""
@@ -195,28 +197,34 @@ class Learner:
 
     def _evaluate(self, batch: Batch, tasks: Tensor | None) -> tuple[Tensor, Tensor | float]:
         result = self._loss(self.model, batch, tasks)
-        return result if isinstance(result, tuple) else (result, result)
+        if not isinstance(result, tuple):
+            return result, result
+        if len(result) != 2:
+            raise EngramError(f"loss must return one number, or two, not {len(result)}.")
+        return result
 
 
 def _as_batch(given: tuple[Tensor | dict[str, Tensor], ...]) -> Batch:
     """Return one dict or a tuple of tensors, or refuse what is neither."""
     batch: Any = given[0] if len(given) == 1 and isinstance(given[0], dict) else given
-    tensors = [*_tensors(batch)]
-    if not tensors or not all(isinstance(each, Tensor) and each.dim() for each in tensors):
-        raise EngramError(
-            "A batch is one or more tensors with one row an example, or one dict of such tensors; "
-            f"observe() was given {[type(part).__name__ for part in given] or 'nothing'}."
-        )
-    return batch  # type: ignore[no-any-return]
+    for each in _tensors(batch):
+        if not isinstance(each, Tensor) or not each.dim():
+            break
+    else:
+        if batch:
+            return batch  # type: ignore[no-any-return]
+    raise EngramError(
+        "A batch is one or more tensors with one row an example, or one dict of such tensors; "
+        f"observe() was given {[type(part).__name__ for part in given] or 'nothing'}."
+    )
 
 
 def _tensors(batch: Batch) -> Iterator[Tensor]:
     return iter(batch.values() if isinstance(batch, dict) else batch)
 
 
-def _moved(sample: Sample, device: torch.device) -> tuple[Batch, Tensor | None]:
-    """Return a sample's batch and tasks, on the device of the batch at hand."""
-    batch, tasks = sample.batch, sample.tasks
+def _moved(batch: Batch, tasks: Tensor | None, device: torch.device) -> tuple[Batch, Tensor | None]:
+    """Return a batch of the memory and its tasks, on the device of the batch at hand."""
     if next(_tensors(batch)).device == device:
         return batch, tasks
     if isinstance(batch, dict):

@@ -47,8 +47,8 @@ def average_accuracy_over_tasks(matrix: ArrayLike) -> Array:
 def forgetting(matrix: ArrayLike) -> Array:
     """Return F_T, the mean over the earlier tasks of best accuracy so far minus final accuracy.
 
-    F_T = 1/(T-1) sum_{j<T} ( max_{l<T} a[l, j] - a[T, j] ). It can be negative. With one task it
-    is not defined: NaN.
+    F_T = 1/(T-1) sum_{j<T} ( max_{l<T} a[l, j] - a[T, j] ). It can be negative. With one task, or
+    with one that was measured at the end alone, it is not defined: NaN.
 
     >>> round(float(forgetting([[0.9, float("nan")], [0.7, 0.8]])), 12)
     0.2
@@ -58,6 +58,7 @@ def forgetting(matrix: ArrayLike) -> Array:
         return np.full(accuracy.shape[:-2], np.nan)
     unseen = np.where(np.isnan(accuracy), -np.inf, accuracy)
     best = unseen[..., :-1, :-1].max(-2)
+    best = np.where(np.isinf(best), np.nan, best)
     return np.asarray((best - accuracy[..., -1, :-1]).mean(-1))
 
 

@@ -31,7 +31,20 @@ def vectors(given):
 
 @pytest.mark.parametrize("reached", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [0.5, -2.0], [-0.5, 1.0, 0.0, 0.25, 2.0]])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [1.0],
+        [0.5],
+        [1.0, 0.0],
+        [1.0, -2.0],
+        [0.5, 0.0],
+        [0.5, -2.0],
+        [0.0, 1.0],
+        [0.5, 0.0, 2.0],
+        [-0.5, 1.0, 0.0, 0.25, 2.0],
+    ],
+)
 def test_gram_and_mixture_in_tensors_and_in_numbers(weights, dtype, reached):
     count, weights = len(weights), torch.tensor(weights, dtype=torch.float64)
     given = rows(count, dtype, reached)
@@ -49,6 +62,22 @@ def test_gram_and_mixture_in_tensors_and_in_numbers(weights, dtype, reached):
     matrix = Matrix(rows(count, dtype, reached), CPU)
     gram = torch.tensor(matrix.gram_in_numbers(), dtype=torch.float64)
     check(gram, matrix.mixture_in_numbers(weights.tolist(), torch.float64))
+
+
+@pytest.mark.parametrize("weights", [[0.0, 1.0], [0.5, 2.0]])
+@pytest.mark.parametrize("trouble", [torch.inf, torch.nan])
+def test_trouble_in_the_current_row_is_in_the_mixture_too(weights, trouble):
+    for in_numbers in (False, True):
+        given = rows(2)
+        given[0][0][1, 1] = trouble
+        matrix = Matrix(given, CPU)
+        mixed = (
+            matrix.mixture_in_numbers(weights, torch.float64)
+            if in_numbers
+            else matrix.mixture(torch.tensor(weights, dtype=torch.float64))
+        )
+        assert not mixed[0][1, 1].isfinite()
+        assert mixed[1].isfinite().all()
 
 
 def test_nothing_is_trained():

@@ -92,6 +92,29 @@ def test_a_sample_by_task_has_up_to_so_many_of_each():
         assert len(set(part.ids)) == len(part.ids)
 
 
+@pytest.mark.parametrize("by_task", [False, True])
+@pytest.mark.parametrize("tasks", [None, 1])
+def test_the_references_of_a_step_are_the_batches_of_a_sample(by_task, tasks):
+    memories = [Memory(Fifo(40), seed=3) for _ in range(2)]
+    for memory in memories:
+        assert memory.references(4, by_task=by_task, with_tasks=True) == []
+        memory.add(torch.arange(20), tasks=tasks)
+        memory.add(torch.arange(20, 40), tasks=tasks and tasks + 1)
+    if by_task and tasks is None:
+        with pytest.raises(EngramError, match="have no tasks"):
+            memories[0].references(4, by_task=True, with_tasks=True)
+        return
+    for with_tasks in (True, False):
+        found = memories[0].references(4, by_task=by_task, with_tasks=with_tasks)
+        sample = memories[1].sample(4, by_task=by_task)
+        samples = [*sample.values()] if by_task else [sample]
+        assert [batch.tolist() for batch, _ in found] == [part.batch.tolist() for part in samples]
+        expected = [
+            part.tasks.tolist() if with_tasks and tasks is not None else None for part in samples
+        ]
+        assert [own if own is None else own.tolist() for _, own in found] == expected
+
+
 def test_tasks_can_be_given_for_each_example_or_for_all():
     memory = Memory(Fifo(9))
     memory.add(torch.arange(4), tasks=torch.tensor([3, 1, 3, 2]))

@@ -38,7 +38,7 @@ def steps(blocks: int = 12, rounds: int = 40) -> list[dict[str, Any]]:
     """Measure the library's steps and their floors, which take turns.
 
     The passes are plain autograd, with a step of the optimiser; their products alone are what is
-    left when all else is taken away. "memory" is one sample and one write, a part of every step.
+    left when all else is taken away. "memory" is what a step reads from it and one write, in a row.
     """
     torch.manual_seed(0)
     memory = filled_memory()
@@ -142,7 +142,7 @@ def _memory_alone(memory: Memory) -> Step:
     batches = fresh(BATCH)
 
     def run() -> None:
-        memory.sample(REFERENCE)
+        memory.references(REFERENCE, by_task=False, with_tasks=False)
         memory.add(next(batches), tasks=TASKS)
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,13 +67,25 @@ def recording(what: str | None, every: int) -> int:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Turn a user's mistake into one sentence and exit code 2, Ctrl-C into 130, SIGTERM into 75."""
+    """Turn a user's mistake into one sentence and exit code 2, Ctrl-C into 130, SIGTERM into 75.
+
+    Files and folders that are made meanwhile can be written by nobody outside the user's group.
+    """
+    mask = os.umask(0)
+    os.umask(mask | stat.S_IWOTH)
     try:
         yield
     except EngramError as error:
         typer.echo(f"engram: {error}", err=True)
         raise typer.Exit(2) from None
+    except BrokenPipeError:
+        raise  # whoever reads our output has had enough
+    except OSError as error:  # a path that no file can have, a disk that takes no more
+        typer.echo(f"engram: {EngramError(f'{error}.')}", err=True)
+        raise typer.Exit(2) from None
     except Terminated:
         raise typer.Exit(RESUME_ME) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    finally:
+        os.umask(mask)

@@ -35,8 +35,12 @@ def reproduce(
     """
     if seeds is not None:
         runs.check_seeds(seeds)
+    runs.check_interval(checkpoint_every)
     study = read_study(target, laboratory)
     place = runs.resolve_device(device)
+    tasks = max(spec.tasks for each in study.runs for spec in each.specs)
+    wanted = sum((seeds or each.seeds) * len(each.specs) for each in study.runs)
+    runs.check_disk(store, tasks, wanted)  # before the seeds, which may be any number, are listed
     with _looked_at(store) as held:
         planned = plan(study, held, laboratory, device=place, seeds=seeds)
         if dry_run:
@@ -46,7 +50,6 @@ def reproduce(
     absent = _tell(planned, study.title)
     if len(absent) == len(planned):
         return 1
-    runs.check_disk(store, max(each.spec.tasks for each in planned), _missing(planned))
     command = _command(target, seeds, device)
     with runs.Store(store) as opened:
         failures = execute(units, opened, laboratory, command, place, executor, checkpoint_every)

@@ -38,6 +38,7 @@ def train(
     ``checkpoint_every`` seconds; 0: never.
     """
     runs.check_seeds(request.seeds)
+    runs.check_interval(checkpoint_every)
     if tensorboard is not None:
         report.check_tensorboard()
     specs = specify(request, laboratory)

@@ -38,6 +38,7 @@ def tune(
     Returns the exit code. Where a trial failed nothing is chosen; one that diverged is a trial.
     """
     runs.check_seeds(request.seeds)
+    runs.check_interval(checkpoint_every)
     specs = laboratory.tuning_specs(
         request.benchmark,
         request.method,

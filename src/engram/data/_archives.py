@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import shutil
 import stat
 import tarfile
@@ -17,7 +18,16 @@ from engram.errors import EngramError
 
 _MOST_ENTRIES = 200_000  # about five times the largest archive we know
 _PIECE = 1 << 20  # bytes
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+_DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class _Entry(NamedTuple):

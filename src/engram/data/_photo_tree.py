@@ -52,7 +52,14 @@ def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
     ['9 cats', '10 cats', 'Week 9', 'week 10']
     """
     parts = [part for part in re.split(r"(\d+)", name) if part]
-    return [(0, int(p), "") if p.isdecimal() else (1, 0, p.casefold()) for p in parts], name
+    return [_rank(part) for part in parts], name
+
+
+def _rank(part: str) -> tuple[int, int, str]:
+    if not part.isdecimal():
+        return 1, 0, part.casefold()
+    digits = part.lstrip("0")  # not as a number: Python makes none of thousands of digits
+    return 0, len(digits), digits
 
 
 def _groups(root: Path) -> dict[Group, list[Path]]:

@@ -36,9 +36,9 @@ def read_pickle(path: Path, names: Collection[str]) -> dict[object, object]:
     """Return the dictionary in a pickle: plain values, and calls of those names alone."""
     machine = _Machine(names)
     try:
-        with path.open("rb") as file:
-            for opcode, argument, _ in pickletools.genops(file):
-                machine.follow(opcode.name, argument)
+        # Its bytes: of an open file, room is made for any length that an instruction claims.
+        for opcode, argument, _ in pickletools.genops(path.read_bytes()):
+            machine.follow(opcode.name, argument)
         (value,) = machine.stack
         if isinstance(value, dict):
             return value
@@ -97,7 +97,10 @@ class _Machine:
         self.stack[-1].extend(values)
 
     def fill(self, values: tuple[Any, ...]) -> None:
-        self.stack[-1].update(zip(values[::2], values[1::2], strict=True))
+        names = values[::2]
+        if not all(isinstance(name, str) for name in names):  # a deep tuple's hash ends the process
+            raise ValueError("it has a name that is no text")
+        self.stack[-1].update(zip(names, values[1::2], strict=True))
 
     def call(self) -> None:
         function, arguments = self.take(2)

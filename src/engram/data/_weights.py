@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engram.data._catalogue import CATALOGUE
 from engram.data._load import located
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 
 _NAME = "resnet18-imagenet"
 _BLOCKS = [f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1)]
@@ -48,9 +48,14 @@ def weights_checksum(path_or_name: str | Path, folder: Path | None = None) -> st
 
 
 def _path(path_or_name: str | Path, folder: Path | None) -> Path:
+    if not isinstance(path_or_name, str | Path):
+        raise EngramError(f"A checkpoint is named by its path, not by {shown(path_or_name)}.")
     if path_or_name == _NAME:
         return located(CATALOGUE[_NAME], folder)
-    return Path(path_or_name).expanduser()
+    try:
+        return Path(path_or_name).expanduser()
+    except RuntimeError:
+        raise EngramError(f"There is no home folder as in {str(path_or_name)!r}.") from None
 
 
 def _read(path: Path) -> object:
@@ -73,6 +78,6 @@ def _read(path: Path) -> object:
 def _opened(path: Path) -> BufferedReader:
     try:
         return path.open("rb")
-    except OSError as error:
-        reason = error.strerror or error
+    except (OSError, ValueError) as error:  # a value: no name for a file
+        reason = getattr(error, "strerror", None) or error
         raise EngramError(f"The checkpoint {str(path)!r} cannot be read: {reason}.") from error

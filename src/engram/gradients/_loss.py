@@ -30,8 +30,10 @@ def compared_value(loss: Tensor, value: Tensor | float | None) -> Tensor:
     """Return what the rule compares, by default the loss itself, in float32 or better."""
     dtype = loss.dtype if loss.dtype in (torch.float32, torch.float64) else torch.float32
     own = value is None or value is loss
-    number = (loss if own else _number(value, dtype, loss.device)).detach()
-    return number if number.dtype == dtype and not number.dim() else number.to(dtype).reshape(())
+    number = loss if own else _number(value, dtype, loss.device)
+    if number.dtype is not dtype or number.dim():
+        number = number.to(dtype).reshape(())
+    return number.detach()
 
 
 def _number(value: object, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.gradients._numbers import as_tensor, dot_products, mixture
+from engram.gradients._numbers import as_tensor, dot_products, mix_into_first
 
 Gradient: TypeAlias = Sequence[Tensor | None]  # one entry a parameter; None is a gradient of 0
 
-_FULL_PRECISION = (torch.float32, torch.float64)
+_DOUBLE = {torch.float64}
+_FULL_PRECISION = {torch.float32, torch.float64}
 _PIECE = 2**22  # elements of a half-precision gradient that are widened at a time
 
 
@@ -28,9 +29,10 @@ class Matrix:
     def __init__(self, rows: Sequence[Gradient], device: torch.device) -> None:
         self._rows = rows
         self._device = device
-        self.dtype = _narrowest(rows)
-        """How far the dot products can be trusted."""
-        self._usual = _usual(rows, device)
+        dtypes = {each.dtype for row in rows for each in row if each is not None}
+        self.dtype = torch.float64 if dtypes == _DOUBLE else torch.float32
+        """How far the dot products can be trusted: the narrowest of the rows, float32 at least."""
+        self._usual = _usual(rows, device) if dtypes <= _FULL_PRECISION else None
         if self._usual is None:
             _check_dense(rows)
         _check_buffers(rows)
@@ -39,11 +41,10 @@ class Matrix:
         """Return the dot products of the rows, ``[n, n]``, summed in float32 or better."""
         size = len(self._rows)
         products: dict[tuple[int, int], list[Tensor]] = {}
-        vectors = self._usual and [[each.flatten() for each in row] for row in self._usual]
         for i in range(size):
             for j in range(i, size):
-                if vectors is not None:
-                    dots = [*map(torch.dot, vectors[i], vectors[j])]
+                if self._usual is not None:
+                    dots = [*map(torch.dot, self._usual[i], self._usual[j])]
                 else:
                     dots = [*map(self._dot, self._rows[i], self._rows[j])]
                 products[i, j] = products[j, i] = dots
@@ -65,18 +66,18 @@ class Matrix:
         scalars = weights.unbind()
         if self._usual is None:
             return [_mixture(column, scalars) for column in zip(*self._rows, strict=True)]
-        mixed = []
         for first, *others in zip(*self._usual, strict=True):
-            mixed.append(first.mul_(scalars[0]))
+            first.mul_(scalars[0])
             for gradient, weight in zip(others, scalars[1:], strict=True):
                 first.addcmul_(gradient, weight)
-        return mixed
+        return self._rows[0]
 
     def mixture_in_numbers(self, weights: list[float], dtype: torch.dtype) -> Gradient:
         """Return `mixture` for weights in plain numbers, which stand for some of this dtype."""
-        if self._usual is not None:
-            return mixture(self._usual, weights, dtype)
-        return self.mixture(as_tensor(weights, dtype))
+        if self._usual is None:
+            return self.mixture(as_tensor(weights, dtype))
+        mix_into_first(self._usual, weights)
+        return self._rows[0]
 
     def _dot(self, left: Tensor | None, right: Tensor | None) -> Tensor:
         if left is None or right is None:
@@ -101,26 +102,22 @@ def _mixture(gradients: Gradient, weights: Sequence[Tensor]) -> Tensor | None:
     return first.copy_(total) if narrow else total
 
 
-def _narrowest(rows: Sequence[Gradient]) -> torch.dtype:
-    """Return the narrowest dtype of the rows, float32 at least."""
-    dtypes = (each.dtype for row in rows for each in row if each is not None)
-    wide = next(dtypes, None) is torch.float64 and all(each is torch.float64 for each in dtypes)
-    return torch.float64 if wide else torch.float32
-
-
-def _usual(rows: Sequence[Gradient], device: torch.device) -> Sequence[Sequence[Tensor]] | None:
-    """Return the rows if the shortest way is open to them."""
+def _usual(rows: Sequence[Gradient], device: torch.device) -> list[list[Tensor]] | None:
+    """Return rows of full precision, flat, if the shortest way is open to them."""
+    flat: list[list[Tensor]] = []
     for row in rows:
+        vectors = []
         for each in row:
             if (
                 each is None
-                or each.dtype not in _FULL_PRECISION
                 or each.layout is not torch.strided
                 or not each.is_contiguous()
                 or each.device != device
             ):
                 return None
-    return rows  # type: ignore[return-value]
+            vectors.append(each if each.dim() == 1 else each.view(-1))
+        flat.append(vectors)
+    return flat
 
 
 def _check_dense(rows: Sequence[Gradient]) -> None:

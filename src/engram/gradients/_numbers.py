@@ -13,9 +13,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-Rows: TypeAlias = Sequence[Sequence[Tensor]]  # contiguous, of full precision, on the CPU
+Vectors: TypeAlias = Sequence[Sequence[Tensor]]  # rows, flat, of full precision, on the CPU
 
 _CODES = {torch.float32: "f", torch.float64: "d"}
+_ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
 
 
 def as_tensor(numbers: Iterable[float], dtype: torch.dtype) -> Tensor:
@@ -23,13 +24,12 @@ def as_tensor(numbers: Iterable[float], dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(array(_CODES[dtype], numbers), dtype=dtype)
 
 
-def dot_products(rows: Rows) -> list[list[float]]:
+def dot_products(rows: Vectors) -> list[list[float]]:
     """Return the Gram matrix; parameter by parameter, while its gradients are in the cache."""
     gram = [[0.0] * len(rows) for _ in rows]
     for column in zip(*rows, strict=True):
-        vectors = column if column[0].dim() == 1 else [each.view(-1) for each in column]
-        for products, left in zip(gram, vectors, strict=True):
-            for place, right in enumerate(vectors):
+        for products, left in zip(gram, column, strict=True):
+            for place, right in enumerate(column):
                 products[place] += left.dot(right).item()
                 if right is left:
                     break  # what is right of the diagonal is what is below it
@@ -39,14 +39,19 @@ def dot_products(rows: Rows) -> list[list[float]]:
     return gram
 
 
-def mixture(rows: Rows, weights: Sequence[float], dtype: torch.dtype) -> Sequence[Tensor]:
-    """Return ``weights @ rows``, formed in the buffers of the first row."""
+def mix_into_first(rows: Vectors, weights: Sequence[float]) -> None:
+    """Form ``weights @ rows`` in the first row."""
     leading, *others = weights
-    factor = torch.full((), leading, dtype=dtype)  # a number would be made a tensor at each use
-    for total, *gradients in zip(*rows, strict=True):
+    terms = [place for place, weight in enumerate(others, 1) if weight != 0]
+    for column in zip(*rows, strict=True):
+        total, left = column[0], iter(terms)
         if leading != 1:
-            total.mul_(factor)
-        for gradient, weight in zip(gradients, others, strict=True):
-            if weight != 0:
-                total.add_(gradient, alpha=weight)
-    return rows[0]
+            # addr_ takes 0 times infinity for 0, and trouble is to stay visible.
+            place = next(left, None) if leading != 0 else None
+            if place is None:
+                total.mul_(leading)
+            else:  # one pass through the memory, where mul_ and add_ are two
+                one = _ONE[total.dtype]
+                total.view(-1, 1).addr_(column[place], one, beta=leading, alpha=weights[place])
+        for place in left:
+            total.add_(column[place], alpha=weights[place])

@@ -32,6 +32,7 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     target = _place(path)
     temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}"
     try:
+        temporary.touch(0o600, exist_ok=False)  # it holds examples: they are its owner's alone
         save_file(tensors, temporary, metadata)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -65,9 +66,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _place(path: str | os.PathLike[str]) -> Path:
     try:
-        return Path(path)
-    except TypeError:
-        raise EngramError(f"path must be that of a file, not {shown(path)}.") from None
+        place = Path(path)
+        str(place).encode()  # safetensors would write a file of another name, but not read it
+    except (TypeError, UnicodeEncodeError):
+        raise EngramError(f"path must be a file's, in UTF-8, not {shown(path)}.") from None
+    return place
 
 
 def _check_version(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:

@@ -1,20 +1,18 @@
-"""A ledger and a storage in step: examples go in, samples come out."""
+"""A ledger and a storage in step: what goes into a memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from engram.errors import EngramError
 from engram.memory._columns import Ids, Incoming, Integers
-from engram.memory._draws import Draws, draw
-from engram.memory._example import Erasure, Sample, Tags
+from engram.memory._example import Erasure, Tags
 from engram.memory._ledger import Ledger
-from engram.memory._policies import Policy, natural, positive
-from engram.memory._slots import Indices
+from engram.memory._policies import Policy, positive
+from engram.memory._sampling import Sampling
 from engram.memory._structure import Batch, example_nbytes
 from engram.memory._tensor_storage import TensorStorage
 
@@ -32,7 +30,7 @@ class Prepared(NamedTuple):
         return len(self.metadata.tasks)
 
 
-class Holding:
+class Holding(Sampling):
     """What a `Memory` does at every step of a training run."""
 
     def __init__(
@@ -48,22 +46,14 @@ class Holding:
             positive("max_bytes", max_bytes)
         if not isinstance(storage, TensorStorage | None):
             raise EngramError(f"storage is {storage!r}; give one such as TensorStorage().")
+        ledger = Ledger(policy, max_examples=max_examples, seed=seed)
+        super().__init__(ledger, TensorStorage() if storage is None else storage, seed)
         self.policy = policy
-        self.storage = TensorStorage() if storage is None else storage
         self.max_bytes = max_bytes
         self.erasures: list[Erasure] = []
-        self._ledger = Ledger(policy, max_examples=max_examples, seed=seed)
-        self._draws = Draws(natural("seed", seed))
-        self._table: Indices | None = None
-        self._columns: list[Tensor] = []  # the table's, as tensors
 
     def __len__(self) -> int:
         return len(self._ledger)
-
-    @property
-    def available(self) -> int:
-        """How many examples may be sampled: all held, or those of the tasks that have ended."""
-        return self._ledger.available
 
     def add(
         self,
@@ -108,14 +98,15 @@ class Holding:
 
     def file(self, prepared: Prepared) -> None:
         """Add what `prepare` has checked."""
-        if not prepared.size:
+        ledger, storage, size = self._ledger, self.storage, prepared.size
+        if not size:
             return
-        if len(self._ledger) + prepared.size > self.storage.rows:
+        if len(ledger) + size > storage.rows:
             self._make_room(prepared)
-        slots = self._ledger.file(prepared.metadata)
-        if self._ledger.moves is not None:
-            self.storage.move(self._ledger.moves)
-        self.storage.write(slots, prepared.tensors)
+        slots = ledger.file(prepared.metadata)
+        if ledger.moves is not None:
+            storage.move(ledger.moves)
+        storage.write(slots, prepared.tensors)
 
     def _make_room(self, prepared: Prepared) -> None:
         """Allocate rows before the books change: running out of memory leaves them as they were."""
@@ -130,39 +121,3 @@ class Holding:
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
         self._ledger.end_task()
-
-    @overload
-    def sample(self, count: int, by_task: Literal[False] = False) -> Sample | None: ...
-    @overload
-    def sample(self, count: int, by_task: Literal[True]) -> dict[int, Sample] | None: ...
-    def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
-        """Return ``count`` examples drawn without replacement, all of them if there are fewer.
-
-        With ``by_task``: up to ``count`` of each task. None where nothing is available.
-        """
-        if type(count) is not int or count < 0:
-            count = natural("count", count)
-        available = self._ledger.available
-        if not available:
-            return None
-        if not by_task:
-            return self._read(self._draws.take(count, available))
-        generator = self._draws.generator
-        return {
-            task: self._read(torch.from_numpy(slots[draw(len(slots), count, generator)]))
-            for task, slots in self._ledger.slots_by_task().items()
-        }
-
-    def _read(self, slots: Tensor) -> Sample:
-        ledger, place = self._ledger, self.storage.place
-        if self._table is not ledger.table:
-            self._table = ledger.table
-            self._columns = [torch.from_numpy(column) for column in self._table]
-        batch = self.storage.read(place(slots))
-        tasks, labels, numbers = (column.index_select(0, slots) for column in self._columns)
-        return Sample(
-            batch,
-            place(tasks) if ledger.has_tasks else None,
-            place(labels) if ledger.has_labels else None,
-            numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
-        )

@@ -119,7 +119,8 @@ class Memory(Holding):
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
         lengths = {len(rows) for rows in stored["rows"].values()}
-        if lengths - {len(ledger)} or (len(ledger) and not lengths):
+        shapeless = not lengths or stored["structure"] is None
+        if lengths - {len(ledger)} or (len(ledger) and shapeless):
             raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
         rows = ledger.rows(len(ledger), at_once=max_bytes is not None)
         self.storage.load_state_dict(stored, rows)

@@ -51,7 +51,7 @@ class TensorStorage:
         self._structure: Structure | None = None
         self._rows: list[Tensor] = []
         self._examples: list[tuple[torch.Size, torch.dtype]] = []
-        self._accepted: list[tuple[torch.Size, torch.dtype]] | None = None
+        self._accepted: list[tuple[torch.Size, torch.dtype, torch.layout, bool]] | None = None
         self._on_host = True
 
     @property
@@ -62,7 +62,7 @@ class TensorStorage:
     def check(self, batch: object) -> list[Tensor]:
         """Return the batch's tensors, or refuse a batch that does not fit the first one."""
         tensors = flatten(describe(batch) if self._structure is None else self._structure, batch)
-        kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        kinds = [(each.shape, each.dtype, each.layout, each.is_meta) for each in tensors]
         if kinds == self._accepted:
             return tensors
         check_lengths(tensors)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.protocol import _checkpoint_file as files
 from engram.protocol._checkpoint_bytes import Contents
 from engram.protocol._checkpoint_state import decode, encode
@@ -44,13 +44,11 @@ class Checkpoint:
         clock: Callable[[], float] = time.monotonic,
         tell: Callable[[str], None] = _to_stderr,
     ) -> None:
+        if not isinstance(path, str | os.PathLike) or Path(path).suffix != _SUFFIX:
+            raise EngramError(f"path must end in {_SUFFIX} for a checkpoint, not {shown(path)}.")
+        if not isinstance(every, int | float) or not every >= 0:
+            raise EngramError(f"every must be at least 0 seconds, not {shown(every)}.")
         self.path, self.every, self.clock, self.tell = Path(path), every, clock, tell
-        if self.path.suffix != _SUFFIX:
-            raise EngramError(
-                f"path must end in {_SUFFIX} for a checkpoint, not {str(self.path)!r}."
-            )
-        if not self.every >= 0:
-            raise EngramError(f"every must be at least 0 seconds, not {self.every}.")
         self.last: str | None = None  # of which step the last one is, in words
         self.paused = False
         self._before = self.clock()
@@ -91,7 +89,7 @@ class Checkpoint:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             files.remove_partial(self.path)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a value: no name for a file
             raise EngramError(
                 f"No checkpoint can be saved as {str(self.path)!r}: {error}."
             ) from error
@@ -105,16 +103,16 @@ class Checkpoint:
                 f"The checkpoint is of torch {document['torch']}: with {torch.__version__} the run "
                 "may end in other bits."
             )
-        self.last, self._before = document["where"], self.clock()
         state: dict[str, Any] = decode(document["state"], contents.tensors)
+        self.last, self._before = document["where"], self.clock()
         return state
 
     @staticmethod
     def peek(path: Path) -> Mapping[str, Any] | None:
         """Return which run a file is a checkpoint of; None if it is none that can be read."""
         try:
-            described: Mapping[str, Any] = files.read(path).document["run"]
-        except (EngramError, OSError, KeyError):
+            described: Mapping[str, Any] = files.read_run(path).document["run"]
+        except (EngramError, OSError):
             return None
         return described
 
@@ -131,15 +129,10 @@ class Checkpoint:
             elif mine != theirs:
                 raise EngramError(
                     f"The checkpoint {str(self.path)!r} is of another run: its {name} is "
-                    f"{_short(theirs)}, not {_short(mine)}."
+                    f"{shown(theirs)}, not {shown(mine)}."
                 )
 
     def _complain(self, sentence: str) -> None:
         if sentence != self._complaint:  # the same is not told every minute
             self.tell(sentence)
         self._complaint = sentence
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.protocol._checkpoint_state import Json, Tensors
 
 FORMAT = "engram-checkpoint"
@@ -46,15 +46,15 @@ def from_bytes(path: Path, data: bytes) -> Contents:
     from safetensors.torch import load
 
     metadata = _checked_metadata(path, data)
-    version = metadata.get("version", "")
-    if not version.isdecimal() or int(version) > VERSION:
+    version = metadata.get("version")
+    if version not in [str(known + 1) for known in range(VERSION)]:
         raise EngramError(
-            f"The checkpoint {str(path)!r} has format version {version!r}, and this Engram reads "
-            f"versions up to {VERSION}: use a newer one, or remove the file."
+            f"The checkpoint {str(path)!r} has format version {shown(version)}, and this Engram "
+            f"reads versions up to {VERSION}: use a newer one, or remove the file."
         )
     try:
         return Contents(json.loads(metadata["document"]), load(data))
-    except (KeyError, ValueError, SafetensorError) as error:
+    except (KeyError, ValueError, RecursionError, SafetensorError) as error:
         raise EngramError(f"The checkpoint {str(path)!r} is not one: {error}.") from error
 
 
@@ -92,8 +92,11 @@ def _header_end(data: bytes) -> int:
 
 
 def _metadata(data: bytes) -> Mapping[str, str]:
-    found: Mapping[str, str] = json.loads(data[8 : _header_end(data)]).get("__metadata__", {})
-    return found
+    try:
+        found = json.loads(data[8 : _header_end(data)])["__metadata__"]
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_foreign(data: bytes) -> bool:

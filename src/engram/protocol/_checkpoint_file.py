@@ -35,9 +35,28 @@ def read(path: Path) -> Contents:
         data = path.read_bytes()
     except FileNotFoundError:
         raise
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a value: no name for a file
         raise EngramError(f"The checkpoint {str(path)!r} cannot be read: {error}.") from error
     return from_bytes(path, data)
+
+
+def read_run(path: Path) -> Contents:
+    """Return what `read` does if it is of a run, and tells which."""
+    contents = read(path)
+    told = contents.document if isinstance(contents.document, dict) else {}
+    run, state = told.get("run"), told.get("state")
+    if (
+        not (isinstance(run, dict) and isinstance(run.get("identity"), dict))
+        or not isinstance(run.get("seeds"), list)
+        or not (isinstance(state, dict) and state.keys() == {"dict"})
+        or not all(_is_line(told.get(name)) for name in ("where", "torch"))
+    ):
+        raise EngramError(f"{str(path)!r} is not the checkpoint of a run.")
+    return contents
+
+
+def _is_line(text: object) -> bool:
+    return isinstance(text, str) and text.isprintable()  # it is told to the user
 
 
 def newest(path: Path, tell: Callable[[str], None]) -> Contents | None:
@@ -45,7 +64,7 @@ def newest(path: Path, tell: Callable[[str], None]) -> Contents | None:
     damaged = False
     for place in (path, previous_of(path)):
         try:
-            contents = read(place)
+            contents = read_run(place)
         except FileNotFoundError:
             continue
         except DamagedError as error:

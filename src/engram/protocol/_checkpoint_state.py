@@ -51,9 +51,9 @@ def decode(node: Json, tensors: Tensors) -> Any:  # noqa: ANN401
         if kind in ("list", "tuple") and isinstance(content, list):
             items = [decode(item, tensors) for item in content]
             return items if kind == "list" else tuple(items)
-        if kind in ("tensor", "array") and content in tensors:
+        if kind in ("tensor", "array") and isinstance(content, str) and content in tensors:
             return tensors[content] if kind == "tensor" else tensors[content].numpy()
-        if kind == "float" and content in _NOT_FINITE:
+        if kind == "float" and isinstance(content, str) and content in _NOT_FINITE:
             return _NOT_FINITE[content]
     raise EngramError(f"A state has no entry like {str(node)[:60]!r}.")
 
@@ -61,6 +61,8 @@ def decode(node: Json, tensors: Tensors) -> Any:  # noqa: ANN401
 def _put(tensor: Tensor, name: str, tensors: Tensors) -> str:
     if name in tensors:  # a key with a slash in it could lead here
         raise EngramError(f"Two tensors of a method's state have the name {name!r}.")
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        raise _cannot(name, f"tensor on {tensor.device.type} with {tensor.layout}")
     # A copy: a file holds no two tensors that share memory, and a view of some may be long.
     tensors[name] = tensor.detach().to("cpu", copy=True).contiguous()
     return name

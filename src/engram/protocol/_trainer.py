@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from engram.engine import Recorded
+from engram.errors import EngramError
 from engram.methods import FinishedTask, Method, method_entry
 from engram.protocol._checkpoint import Checkpoint, Paused
 from engram.protocol._record import Record, accuracy
@@ -56,7 +57,8 @@ class Trainer:
         self._done = 0  # steps, over all tasks
         self._before = 0.0  # seconds, until it was last stopped
         self._run: Mapping[str, Any] = {}  # which one this is, as a checkpoint tells it
-        self._saved: Mapping[str, Any] | None = None  # where it goes on from
+        self._first = 0, 0  # the position that it goes on from
+        self._saved: Mapping[str, Any] | None = None  # what it goes on from
 
     @property
     def seconds(self) -> float:
@@ -68,14 +70,27 @@ class Trainer:
         self._run = run
         self._saved = self._checkpoint.load(run) if self._checkpoint else None
         if self._saved:
-            state = self._saved
-            self._done, self.reads, self._before = state["done"], state["reads"], state["seconds"]
-            self.record.load_state_dict(state["record"])
-            self.method.load_state_dict(state["method"])
+            try:
+                self._become(self._saved)
+            except EngramError:
+                raise
+            except Exception as error:  # whoever made it, it may raise anything
+                told = f"{type(error).__name__}: {error}"
+                raise EngramError(
+                    f"The checkpoint has a state that is no run's ({told})."
+                ) from error
+
+    def _become(self, state: Mapping[str, Any]) -> None:
+        self._done, self.reads, self._before = state["done"], state["reads"], state["seconds"]
+        self._first = state["task"], state["step"]
+        if not (0 <= self._first[0] < self.spec.tasks and self._first[1] >= 0):
+            raise EngramError(f"The checkpoint is at a place {self._first} that the run has not.")
+        self.record.load_state_dict(state["record"])
+        self.method.load_state_dict(state["method"])
 
     def train(self) -> None:
         """Learn every task that is left, up to where every run has diverged."""
-        first, step = (self._saved["task"], self._saved["step"]) if self._saved else (0, 0)
+        first, step = self._first
         for task in range(first, self.spec.tasks):
             examples = self._learn(task, step)
             if examples is None:

@@ -81,7 +81,7 @@ class MEGA2(PairRule):
             beyond = current + reference * cosine < math.cos(self.max_angle) * length
             # Likewise e / sin² here; and next to opposite gradients and equal losses, sin² = 4N².
             square_sine = (1 - cosine) * (1 + cosine)
-            defined = defined & ~(beyond & (square_sine <= 4 * tolerance))
+            defined = choose(beyond, defined & (square_sine > 4 * tolerance), defined)
             turn = math.sin(self.max_angle) / root(square_sine)
             along = choose(beyond, math.cos(self.max_angle) - turn * cosine, along)
             towards = choose(beyond, turn, towards)

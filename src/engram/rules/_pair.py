@@ -13,8 +13,9 @@ from torch import Tensor
 
 from engram.rules._rule import Rule
 
-# A number is a tensor, for many problems at once, or a numpy scalar, for one. Both know the
-# operators of arithmetic and comparison and the three functions below; formulas use nothing else.
+# A number is a tensor, for many problems at once, or for one a float, of Python's or of numpy's.
+# All know the operators of arithmetic and comparison, and &; formulas use these and the functions
+# below, and nothing else.
 Number: TypeAlias = Any
 Pair: TypeAlias = tuple[Number, Number]
 
@@ -57,12 +58,15 @@ class PairRule(Rule):
         if len(losses) != 2:
             return super().weigh_numbers(losses, gram, precision)
         (squares, products), (_, reference) = gram or ((0.0, 0.0), (0.0, 0.0))
-        numbers = (*losses, squares, products, reference)
-        if not all(map(math.isfinite, numbers)):
+        pair, dots = (losses[0], losses[1]), (squares, products, reference)
+        if not all(map(math.isfinite, (*pair, *dots))):
             return [math.nan, math.nan]
-        current, remembered, *dots = map(np.float64, numbers)
-        with np.errstate(all="ignore"):
-            weights = self._weigh_pair((current, remembered), tuple(dots), precision)  # type: ignore[arg-type]
+        try:
+            weights = self._weigh_pair(pair, dots, precision)
+        except (ValueError, ZeroDivisionError):  # numpy's know what those are, at twice the price
+            with np.errstate(all="ignore"):
+                current, remembered, *wide = map(np.float64, (*pair, *dots))
+                weights = self._weigh_pair((current, remembered), tuple(wide), precision)  # type: ignore[arg-type]
         return [float(weight) for weight in weights]
 
 
@@ -84,10 +88,12 @@ def clip(value: Number, least: float, most: float | None = None) -> Number:
     """Return the value, or the bound that it exceeds."""
     if isinstance(value, Tensor):
         return value.clamp(least, most)
-    # A bound of Python's own would raise where it is divided by 0.
-    return np.float64(max(value, least) if most is None else min(max(value, least), most))
+    # In its own kind of number: one of Python's would raise where it is divided by 0.
+    return type(value)(max(value, least) if most is None else min(max(value, least), most))
 
 
 def root(value: Number) -> Number:
     """Return the square root."""
-    return value.sqrt() if isinstance(value, Tensor) else np.sqrt(value)
+    if isinstance(value, Tensor):
+        return value.sqrt()
+    return math.sqrt(value) if type(value) is float else np.sqrt(value)

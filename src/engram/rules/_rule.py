@@ -125,7 +125,8 @@ def _check_dtype(field: str, value: object) -> None:
 
 def check_range(field: str, value: float, upper: float = math.inf) -> None:
     """Refuse a setting that is not a finite number from 0 to ``upper``."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    whole = isinstance(value, int) and not isinstance(value, bool) and value < 2**63  # as torch's
+    number = isinstance(value, float) or whole
     if not (number and 0 <= value <= min(upper, sys.float_info.max)):
         limits = "0 or more" if upper == math.inf else f"from 0 to {upper}"
         raise EngramError(f"{field} must be a finite number, {limits}, not {shown(value)}.")

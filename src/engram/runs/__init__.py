@@ -2,7 +2,7 @@
 
 from engram.runs._address import address, canonical
 from engram.runs._checkpoints import Checkpoints
-from engram.runs._checks import check_disk, check_seeds, resolve_device
+from engram.runs._checks import check_disk, check_interval, check_seeds, resolve_device
 from engram.runs._choice import Choice, Trial
 from engram.runs._executor import execute
 from engram.runs._files import whole_file
@@ -32,6 +32,7 @@ __all__ = [
     "address",
     "canonical",
     "check_disk",
+    "check_interval",
     "check_seeds",
     "copy_steps",
     "crew_size",

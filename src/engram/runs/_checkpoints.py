@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engram.errors import EngramError
 from engram.runs._address import address, canonical
+from engram.runs._checks import check_interval
 
 if TYPE_CHECKING:
     from engram.protocol import Checkpoint
@@ -45,8 +45,7 @@ class Checkpoints:
     @classmethod
     def beside(cls, store: Store, every: float, laboratory: Laboratory) -> Checkpoints | None:
         """Return where units are to be saved every so many seconds; None for 0, which is off."""
-        if not 0 <= every < math.inf:
-            raise EngramError(f"checkpoint-every must be 0 or more seconds, not {every}.")
+        check_interval(every)
         return cls(store, laboratory.Checkpoint, every) if every else None
 
     @property

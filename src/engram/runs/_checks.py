@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 
 _BYTES_PER_ENTRY = 12  # of an accuracy matrix, as JSON: half of them are null
 _BYTES_PER_RUN = 4096
@@ -14,9 +15,17 @@ _SLACK = 16 * 2**20
 
 
 def check_seeds(count: int) -> None:
-    """Refuse fewer than one seed."""
+    """Refuse fewer than one seed, and a number that no seed can have."""
     if count < 1:
         raise EngramError(f"seeds must be at least 1, not {count}.")
+    if count >= 2**63:
+        raise EngramError(f"seeds must be below 2^63, not {shown(count)}.")
+
+
+def check_interval(seconds: float) -> None:
+    """Refuse a time between two checkpoints that is none; 0 stands for no checkpoints."""
+    if not 0 <= seconds < math.inf:
+        raise EngramError(f"checkpoint-every must be 0 or more seconds, not {seconds}.")
 
 
 def free_bytes(path: Path) -> int:

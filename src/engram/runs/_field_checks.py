@@ -11,7 +11,9 @@ from engram.errors import EngramError
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
+_SPLITS = ("training", "tuning")
 _IDENTITY = {"benchmark": str, "method": str, "tasks": int, "examples": int, "settings": dict}
+_LATER = {"split": str, "passes": int, "numerics": list, "data": str}  # older results lack some
 
 
 def typed(name: str, value: object, types: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,12 +38,19 @@ def check_known(name: str, fields: Mapping[str, Any], known: Mapping[str, Any]) 
 def check_identity(identity: object) -> dict[str, Any]:
     """Return what was run if it says so in plain names and possible numbers."""
     checked = typed("identity", identity, _IDENTITY)
+    typed("identity", checked, {name: kind for name, kind in _LATER.items() if name in checked})
     for name in ("benchmark", "method"):
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", checked[name]):
             raise EngramError(f"identity.{name} must be a plain name, not {checked[name]!r}.")
     for name in ("tasks", "examples"):
-        if checked[name] < 1:
-            raise EngramError(f"identity.{name} must be at least 1, not {checked[name]}.")
+        if not 1 <= checked[name] < 2**31:
+            told = short(checked[name])
+            raise EngramError(f"identity.{name} must be at least 1 and below 2^31, not {told}.")
+    if (split := checked.get("split", "training")) not in _SPLITS:  # files are called after it
+        raise EngramError(f"identity.split must be one of {_SPLITS}, not {short(split)}.")
+    for value in checked["settings"].values():
+        if not isinstance(value, str | int | float):
+            raise EngramError(f"identity.settings holds {short(value)}, not a setting.")
     return checked
 
 

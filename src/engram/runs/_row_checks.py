@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,8 +42,8 @@ def check_row(fields: object) -> dict[str, Any]:
         raise EngramError(f"seed must be from 0 to 2^63 - 1, not {row['seed']}.")
     if row["address"] != address(identity, row["seed"]):
         raise EngramError(f"address {row['address'][:10]!r} is not that of its identity and seed.")
-    if not (math.isfinite(row["seconds"]) and row["seconds"] >= 0):
-        raise EngramError(f"seconds must be finite and at least 0, not {row['seconds']}.")
+    if not within(row["seconds"], sys.float_info.max):
+        raise EngramError(f"seconds must be finite and at least 0, not {short(row['seconds'])}.")
     check_created(row["created"])
     _check_outcome(typed("outcome", row["outcome"], _OUTCOME), identity["tasks"])
     return {**row, "seconds": float(row["seconds"])}
@@ -57,7 +57,11 @@ def _check_outcome(outcome: Mapping[str, Any], tasks: int) -> None:
             for entry in row:
                 if not within(entry, 1) and not (name == "accuracy" and entry is None):
                     raise EngramError(f"outcome.{name} holds {short(entry)}, not a fraction.")
-    if [len(row) for row in outcome["accuracy"]] != [tasks] * tasks:
+    matrix = outcome["accuracy"]
+    if len(matrix) != tasks or any(len(row) != tasks for row in matrix):
         raise EngramError(f"outcome.accuracy must have {tasks} rows of {tasks} entries.")
+    for task, row in enumerate(matrix):
+        if 0 < row[: task + 1].count(None) <= task:  # joint training is measured at the end alone
+            raise EngramError(f"outcome.accuracy must have all tasks learned in row {task + 1}.")
     if len(outcome["curve"]) not in (0, tasks) and outcome["failure"] is None:
         raise EngramError(f"outcome.curve must have {tasks} rows, not {len(outcome['curve'])}.")

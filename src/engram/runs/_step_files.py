@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from engram.errors import EngramError
 from engram.runs._files import whole_file
 
 DEFAULT_STORE = Path("engram-results/store.sqlite")
+_ADDRESS = re.compile("[0-9a-f]{64}")
 
 
 def step_records(address: str, store: Path = DEFAULT_STORE) -> dict[str, NDArray[Any]]:
@@ -27,7 +29,7 @@ def step_records(address: str, store: Path = DEFAULT_STORE) -> dict[str, NDArray
     from safetensors.numpy import load_file
 
     path = steps_path(address, store)
-    if not path.is_file():
+    if not _ADDRESS.fullmatch(str(address)) or not path.is_file():
         raise EngramError(
             f"There are no step records of {address!r} beside {str(store)!r}: `engram run` with "
             "`--record steps --again` makes them."

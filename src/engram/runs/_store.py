@@ -22,6 +22,7 @@ _PATIENCE = 60.0  # seconds to wait for another process that is writing
 _NAMES = tuple(field.name for field in dataclasses.fields(Row))
 _COLUMNS = ", ".join(_NAMES)
 _JSON = ("identity", "outcome", "versions")
+_NO_JSON = (ValueError, TypeError, RecursionError)  # what comes of reading it as JSON
 
 
 class Store:
@@ -155,7 +156,7 @@ class Store:
             yield
         except EngramError:
             raise
-        except (sqlite3.Error, OSError, ValueError) as error:  # a value: JSON that is none
+        except (sqlite3.Error, OSError, *_NO_JSON) as error:
             raise EngramError(f"The store {str(self.path)!r} cannot be used: {error}.") from error
 
 

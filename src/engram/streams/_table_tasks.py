@@ -100,12 +100,12 @@ def _time(column: str, texts: Sequence[str], text: str) -> datetime:
     rest = "" if not short else "-01" if short[1] else "-01-01"
     try:
         time = datetime.fromisoformat(text + rest)
-    except ValueError:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter: before the year 1, or after 9999, in UTC
         raise EngramError(
             f"Column {column!r} must hold dates like 2024-12-31 or times like 2024-12-31T23:59, "
             f"not {text!r} as in data row {texts.index(text) + 1}."
         ) from None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _check_filled(setting: str, column: str, texts: Sequence[str]) -> None:

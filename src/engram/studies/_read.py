@@ -43,7 +43,7 @@ def _source(target: str) -> Source:
         raise unknown("study", target, names)
     try:
         return Source(target, Path(target).read_bytes().decode())
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # a value: no name for a file, or no UTF-8 in it
         raise EngramError(f"{target!r} cannot be read: {error}.") from error
 
 
@@ -52,6 +52,8 @@ def _read(source: Source, laboratory: Laboratory) -> Study:
         document = tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(source, error) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; [[[[…
+        raise EngramError(f"{source.name} is not TOML: {error}.") from None
     check_study(document, source)
     runs: list[Runs] = []
     for name in document.get("include", ()):

@@ -1,0 +1,80 @@
+"""Where commands run: a folder with a bit of everything, and nothing slow."""
+
+import os
+import shutil
+
+import pytest
+import typer
+from fuzz_files import furnish
+
+from engram import bench, protocol, report, runs
+from engram.cli import _app, _reproduce, _run, _tune
+from engram.data import _download
+
+COMMAND = typer.main.get_command(_app.app)  # once: it takes longer than most commands
+
+
+def _no_training(units, store, laboratory, command, device, executor=None, checkpoint_every=60.0):  # noqa: ARG001
+    """Store what training would; of more than a few tasks, fail."""
+    runs.Checkpoints.beside(store, checkpoint_every, laboratory)
+    failures = 0
+    for unit in units:
+        size = unit.spec.tasks
+        if size > 20 or len(unit.seeds) > 20:
+            failures += 1
+            continue
+        matrix = [[0.5] * (task + 1) + [None] * (size - task - 1) for task in range(size)]
+        made = [
+            protocol.Outcome(seed, matrix, [[0.1]] * size, 1.0, "cpu", {}) for seed in unit.seeds
+        ]
+        store.add([runs.record(unit.spec, outcome, command) for outcome in made])
+    return failures
+
+
+def _no_network(*_, **__):
+    raise OSError("there is no network")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A folder with a store, files of results, a study and a table in it."""
+    folder = tmp_path_factory.mktemp("template")
+    furnish(folder)
+    (folder / "empty").write_bytes(b"")
+    rows = [f"{'ab'[n % 2]},{n // 6},{n}" for n in range(24)]
+    (folder / "table.csv").write_text("\n".join(["y,t,x", *rows]))
+    (folder / "study.toml").write_text(
+        'title = "Mine"\n[[runs]]\nbenchmark = "permuted-mnist"\nmethods = ["van"]\n'
+        "seeds = 1\ntasks = 2\nexamples = 10\n"
+    )
+    with runs.Store(folder / "store.sqlite") as store:
+        spec = protocol.specify("permuted-mnist", "van", tasks=2, examples=10)
+        units = runs.plan_units([spec], range(2), store, protocol, device="cpu")
+        _no_training(units, store, protocol, "engram run", "cpu")
+        runs.write_lines(store.rows(), folder / "lines.jsonl")
+    return folder
+
+
+@pytest.fixture
+def world(template, tmp_path, monkeypatch):
+    """Where a command runs, with nothing slow in it; a call makes it anew."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ENGRAM_DATA", "")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(_app, "app", COMMAND)
+    for module in (_run, _tune, _reproduce):
+        monkeypatch.setattr(module, "execute", _no_training)
+    monkeypatch.setattr(report, "save_plot", lambda *_: None)
+    monkeypatch.setattr("engram.cli._report.write_report", lambda *_: "figures")
+    monkeypatch.setattr(bench, "measure", lambda _: iter([("steps", [{"method": "van"}])]))
+    monkeypatch.setattr(_download.urllib.request, "urlopen", _no_network)
+    folder = tmp_path / "world"
+
+    def make():
+        os.environ["ENGRAM_DATA"] = ""
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(template, folder, symlinks=True)
+        monkeypatch.chdir(folder)
+        return folder
+
+    return make
