@@ -15,11 +15,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
 	@touch $(STAMP)
 
-# The paper's limited-examples setting: 20 tasks of 600 examples. Learning curves are measured on
-# a tenth of the test images, for evaluation is most of the work here.
+# One of the paper's settings of few examples: 20 tasks of 600. Learning curves are measured on a
+# tenth of the test images, for evaluation is most of the work here.
 run: $(STAMP)
-	$(BIN)/engram run permuted-mnist van a-gem mega-i mega-ii --tasks 20 --examples 600 --seeds 5 \
-	  --set curve_images=1000
+	$(BIN)/engram run permuted-mnist-600 van a-gem mega-i mega-ii --seeds 5 --set curve_images=1000
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

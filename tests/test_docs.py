@@ -18,6 +18,7 @@ RESULTS = sorted((ROOT / "results").glob("*.jsonl"))
 WRITTEN = [page for page in PAGES if not page.read_text("utf-8").startswith(GENERATED)]
 COMMAND = re.compile(r"(?m)(?:^    |`)(engram (?:run|tune) [^`\n]+)")
 OPTIONS = {
+    "--data",
     "--seeds",
     "--tasks",
     "--examples",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _MOST = 399  # characters of a sentence
 _ENDS = 120  # of which so many are kept of its end, where it has to be cut
@@ -23,7 +23,7 @@ class EngramError(ValueError):
     """
 
     def __init__(self, sentence: object) -> None:
-        super().__init__(_cut(_on_one_line(str(sentence)), _MOST, _ENDS))
+        super().__init__(_cut(on_one_line(str(sentence)), _MOST, _ENDS))
 
 
 def shown(value: object) -> str:
@@ -36,20 +36,37 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # whatever it is, the mistake is another one
         text = f"a {type(value).__name__}"
-    return _cut(_on_one_line(text), _VALUE, _VALUE // 3)
+    return _cut(on_one_line(text), _VALUE, _VALUE // 3)
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> EngramError:
-    """Return the error for a name that nobody knows, with the nearest match and all valid ones."""
+    """Return the error for a name that nobody knows, with the nearest match and all valid ones.
+
+    >>> print(unknown("method", "MEGA2", ["mega-i", "mega-ii"]))
+    There is no method 'MEGA2' (did you mean 'mega-ii'?); valid are mega-i, mega-ii.
+    """
     names = sorted(valid)
-    text = name[:_MOST] if isinstance(name, str) else ""
-    near = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    near = _nearest(name[:_MOST] if isinstance(name, str) else "", names)
+    hint = f" (did you mean {near!r}?)" if near else ""
     rest = f"valid are {', '.join(names)}" if names else "there are none"
     return EngramError(f"There is no {kind} {shown(name)}{hint}; {rest}.")
 
 
-def _on_one_line(text: str) -> str:
+def _nearest(text: str, names: Sequence[str]) -> str | None:
+    """Return what was written another way, else what looks alike, else what has it as a word."""
+    alike = [name for name in names if _sound(name) == _sound(text)]
+    alike += difflib.get_close_matches(text, names, n=1, cutoff=0.5)
+    alike += [name for name in names if text in re.split("[-_]", name)]
+    return alike[0] if text and alike else None
+
+
+def _sound(name: str) -> str:
+    """Return a name without what people leave out or change: case, hyphens, 2 or II."""
+    return re.sub("[-_ ]", "", name.lower()).replace("2", "ii").replace("1", "i")
+
+
+def on_one_line(text: str) -> str:
+    """Return a text as a terminal may show it: on one line, with nothing that is not printed."""
     joined = re.sub(r"\s*[\r\n]\s*", " ", text)
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in joined)
 

@@ -88,7 +88,7 @@ def test_a_unit_that_goes_wrong_leaves_the_others_alone(store, laboratory, specs
         "raise": r"^RuntimeError at fake_laboratory\.py:\d+: two lines .\[31m$",
         "exit": "exit code 3",  # after a second try, as the next one
         "kill": "SIGKILL",
-        "nonsense": "not a fraction",
+        "nonsense": "finite numbers only",
     }
     units = [Unit(specs(fault=fault), (seed,)) for seed in (0, 1) for fault in reasons]
     heard = Heard()

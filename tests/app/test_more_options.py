@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,26 @@ def test_results_are_asked_for_by_method_benchmark_split_and_device(held, labora
             asked(**{name: value})
 
 
+def test_own_data_is_asked_for_as_it_was_run(make_row):
+    digests = ("42675fa140", "0123456789")
+    names = [f"folder-my-photos-{digest}" for digest in digests] + [f"table-sales-{digests[0]}"]
+    names += [f"folder-my-photos-old-{digests[0]}"]
+    rows = [replace(row, identity={**row.identity, "benchmark": name})
+            for row, name in ((make_row("van", 0), name) for name in names)]  # fmt: skip
+
+    def asked(benchmark):
+        return [row.identity["benchmark"] for row in Chosen(benchmark).rows(rows)]
+
+    for mine in ("folder:My Photos", "folder:/elsewhere/my photos/", "folder-my-photos"):
+        assert asked(mine) == names[:2]
+    assert asked("table:sales.csv") == asked("table-sales") == asked(names[2]) == names[2:3]
+    for part in ("folder", "table:", "table:sale.csv", "folder:photos"):
+        with pytest.raises(EngramError, match="no benchmark among these results called"):
+            asked(part)
+    with pytest.raises(EngramError, match=rf"'sales' \(did you mean '{names[2]}'\?\)"):
+        asked("sales")
+
+
 def test_what_is_asked_for_is_what_is_exported(held, laboratory, tmp_path):
     path, _ = held
     show(path, laboratory, chosen=Chosen(method="mega-i"), export=tmp_path / "some.jsonl")
@@ -152,7 +173,7 @@ def test_tensorboard_that_is_missing_is_told_before_any_training(tmp_path, monke
     words = ["run", "permuted-mnist", "van", "--tensorboard", "logs", "--device", "cpu"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
-    assert "pip install engram[tensorboard]" in result.stderr
+    assert "pip install tensorboard" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

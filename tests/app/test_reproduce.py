@@ -174,6 +174,35 @@ def test_a_study_without_any_data_leaves_nothing_behind(ask, study, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
+def test_the_disk_must_hold_what_is_missing_and_nothing_is_asked_of_it_for_a_dry_run(
+    ask, study, tmp_path, monkeypatch
+):
+    """The results of a run of two tasks are counted as 4.3 KiB, and 16 MiB are to stay free."""
+    free = [2**20]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free[0]))
+    assert ask(study(), dry_run=True)[0] == 0
+    with pytest.raises(EngramError, match="results of 8 runs of 2 tasks take about 16 MiB, but"):
+        ask(study())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+    free[0] = 2**24 + 8 * 4500
+    assert ask(study())[0] == 0
+    free[0] = 2**24 + 4 * 4500
+    assert ask(study(), seeds=4)[0] == 0  # 12 runs, of which 4 are missing
+    free[0] = 0
+    assert ask(study(), seeds=4)[0] == 0
+
+
+@pytest.mark.parametrize("seeds", [2**63 - 1, 10**400])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_more_runs_than_can_be_listed_are_refused(ask, study, tmp_path, seeds, dry_run):
+    with pytest.raises(EngramError, match=r"at most 100,000 runs|must be below 2\^63"):
+        ask(study(), seeds=seeds, dry_run=dry_run)
+    target = study(STUDY.replace("seeds = 2", "seeds = 9223372036854775807"))
+    with pytest.raises(EngramError, match="this one has 18,446,744,073,709,551,620: lower"):
+        ask(target, dry_run=dry_run)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [({"seeds": 0}, "seeds must be at least 1"), ({"device": "gpu"}, "device must be auto")],

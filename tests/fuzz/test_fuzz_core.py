@@ -47,6 +47,8 @@ def test_weights_have_the_losses_shape_and_trouble_stays_where_it_is(kind, given
     if refused(weights):
         return
     assert (weights.shape, weights.dtype) == (losses.shape, losses.dtype)
+    if weights.is_meta:  # a shape without numbers
+        return
     sound = torch.isfinite(losses).all(-1)
     if gram is not None:
         sound = sound & torch.isfinite(gram).flatten(-2).all(-1)

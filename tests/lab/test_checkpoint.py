@@ -218,6 +218,34 @@ def test_one_of_another_network_or_another_torch_is_noticed(halfway, monkeypatch
         run(tiny_spec("mega-ii"), [0], checkpoint=halfway)
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (MemoryError(), MemoryError),
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
+        (ZeroDivisionError("a bug of ours"), ZeroDivisionError),
+        (RuntimeError("size mismatch"), EngramError),
+        (KeyError("weights"), EngramError),
+        (OverflowError("int too large"), EngramError),
+    ],
+)
+def test_only_what_a_bad_state_raises_is_called_a_bad_state(halfway, monkeypatch, fault, told):
+    def fail(*_):
+        raise fault
+
+    monkeypatch.setattr("engram.protocol._record.Record.load_state_dict", fail)
+    with pytest.raises(told) as caught:
+        run(tiny_spec("mega-ii"), [0], checkpoint=halfway)
+    assert type(caught.value) is told
+    if told is EngramError:
+        assert "The checkpoint has a state that is no run's" in str(caught.value)
+    monkeypatch.undo()  # and it is still there to go on from
+    assert same_bits(
+        run_whole(tiny_spec("mega-ii"), [0], checkpoint=halfway),
+        run_whole(tiny_spec("mega-ii"), [0]),
+    )
+
+
 def test_a_path_of_another_kind_and_a_negative_interval_are_refused(tmp_path):
     with pytest.raises(EngramError, match=r"path must end in \.safetensors"):
         Checkpoint(tmp_path / "store.sqlite")
@@ -256,7 +284,7 @@ def test_a_full_disk_is_told_once_and_stops_no_run(halfway):
 
 
 def test_what_a_killed_process_left_half_written_is_removed(halfway):
-    left = halfway.path.with_name(f".{halfway.path.name}.123.partial")
+    left = halfway.path.with_name(f".{halfway.path.name}.123.partial.safetensors")
     left.write_bytes(b"half")
     run(tiny_spec("mega-ii"), [0], checkpoint=halfway)
     assert not left.exists()

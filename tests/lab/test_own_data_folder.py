@@ -222,7 +222,6 @@ def test_a_result_is_filed_under_the_content_and_not_under_the_path(photos, tmp_
     assert str(tmp_path) not in str(identity)
     elsewhere = shutil.copytree(photos, tmp_path / "elsewhere" / "Photos")
     assert spec(elsewhere).identity() == identity
-    assert spec(photos, classes_per_task=1).identity() == identity  # there are tasks already
     assert spec(photos, test_share=0.3).identity() != identity
     assert spec(photos, size=20).identity() != identity
     assert spec(photos, heads="shared").identity() == identity
@@ -296,6 +295,22 @@ def not_an_image(root):
     (root / "a" / "cat" / "broken.jpg").write_bytes(b"no picture")
 
 
+def cut_short(root):
+    write_photos(root, {"a": {"cat": 3, "dog": 3}})
+    path = root / "a" / "cat" / "photo 1.png"
+    path.write_bytes(path.read_bytes()[:45])
+
+
+def a_file(root):
+    root.write_text("no folder")
+
+
+def broken_throughout(root):
+    write_photos(root, {"a": {"cat": 300, "dog": 3}})  # in more than one piece
+    for place in ("cat/photo 0.png", "cat/photo 7.png", "dog/photo 0.png", "dog/photo 1.png"):
+        (root / "a" / place).write_bytes(b"no picture")
+
+
 def many_bits(root):
     write_photos(root, {"a": {"cat": 3, "dog": 3}})
     saved(root / "a" / "cat" / "deep.png", Image.fromarray(np.full((3, 3), 60_000, np.uint16)))
@@ -318,10 +333,16 @@ def untested_task(root):
     write_photos(root / "test", {"a": {"cat": 3}})
 
 
+def untested_class(root):
+    write_photos(root / "train", {"a": {"cat": 3, "dog": 3}})
+    write_photos(root / "test", {"a": {"cat": 3}})
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda _: None, "folder: must be followed by a folder, which '.*photos' is not"),
+        (lambda _: None, "folder: must be followed by a folder; '.*photos' does not exist"),
+        (a_file, "folder: must be followed by a folder; '.*photos' is none"),
         (empty, "photos' has no folders in it: it must have one for each class, or one for each"),
         (without_folders, "photos' has no folders in it: it must have one for each class, or one"),
         (one_class, "photos must have two classes or more to tell apart, and has one"),
@@ -329,11 +350,18 @@ def untested_task(root):
         (mixed_depths, "but 'task' in it has folders and 'cat' has none"),
         (beside_folders, "The image '.*a/stray.png' lies beside folders and is of none"),
         (empty_class, r"dog' has no images in it \(.bmp, .gif, .jpeg, .jpg"),
-        (not_an_image, "The image '.*a/cat/broken.jpg' cannot be decoded: cannot identify image"),
-        (many_bits, "The image '.*deep.png' cannot be used: it has more than 8 bits a channel"),
+        (not_an_image, r"The image '.*a/cat/broken.jpg' cannot be decoded: [^/]* no known format"),
+        (cut_short, "The image '.*a/cat/photo 1.png' cannot be decoded: [^/]*$"),
+        (many_bits, "The image '.*deep.png' cannot be decoded: it has more than 8 bits a channel"),
+        (
+            broken_throughout,
+            r"^4 of 303 images cannot be decoded, in '.*photos/a': 'cat/photo 0.png' \([^)]*\), "
+            r"'cat/photo 7.png' \([^)]*\), 'dog/photo 0.png' \([^)]*\), 1 more\.$",
+        ),
         (test_alone, "photos' has a folder test, but no folder train beside it"),
         (stranger_in_tests, "test/a/eel' has test images of a class that '.*train/a' has no train"),
-        (untested_task, "The task 'b' of .*photos has nothing to test on"),
+        (untested_task, "train/b/dog' has training images of a class that '.*test/b' has no test"),
+        (untested_class, "train/a/dog' has training images .* '.*test/a' has no test images of"),
     ],
 )
 def test_bad_folders_are_refused_in_one_sentence(tmp_path, make, sentence):
@@ -348,6 +376,7 @@ def test_bad_folders_are_refused_in_one_sentence(tmp_path, make, sentence):
     [
         ({"heads": "by-task"}, "heads must be shared where a task has a single class, as 'trip'"),
         ({"sise": "8"}, "did you mean 'size'"),
+        ({"classes_per_task": "2"}, "classes_per_task must not be given where the folders are tas"),
         ({"size": "4"}, "size must be a whole number below 2.31 and at least 16"),
         ({"test_share": "1"}, "test_share must be a finite number and above 0 and at most 0.9"),
         ({"batch_size": "15"}, "batch_size must be at most the 14 examples of a task, not 15"),
@@ -356,6 +385,35 @@ def test_bad_folders_are_refused_in_one_sentence(tmp_path, make, sentence):
 def test_bad_settings_are_refused_in_one_sentence(photos, overrides, sentence):
     with pytest.raises(EngramError, match=sentence):
         run(spec(photos, **overrides), [0])
+
+
+def test_what_is_passed_over_is_told_once_by_its_ending(photos, caplog):
+    cats = photos / "2 beach" / "cat"
+    for number in range(3, 7):
+        (cats / f"photo {number}.png").rename(cats / f"photo {number}.HEIC")
+    (cats / "LICENCE").touch()
+    (photos / "trip" / "diary.txt").touch()
+    (photos / "trip" / "ant" / "edited").mkdir()
+    for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
+        (cats / name).touch()
+    for method in ("van", "mega-ii"):
+        spec(photos, method)
+    assert caplog.messages == [
+        f"{photos}: passed over: 4 .heic, 1 .txt, 1 edited/, 1 without an ending; JPEG, PNG, GIF, "
+        "BMP, TIFF and WebP in the folders of classes are read."
+    ]
+
+
+def test_what_lies_beside_train_and_test_is_told(tmp_path, caplog):
+    for part in ("train", "test", "val"):
+        write_photos(tmp_path / "photos" / part, {"a": {"cat": 8, "dog": 8}})
+    spec(tmp_path / "photos")
+    assert "passed over: 1 val/; JPEG" in caplog.text
+
+
+def test_nothing_is_told_where_nothing_is_passed_over(photos, caplog):
+    spec(photos)
+    assert not caplog.messages
 
 
 def test_there_are_no_more_tasks_than_folders_and_none_to_tune_on(photos):

@@ -70,6 +70,36 @@ def test_times_may_have_zones_and_dates_may_be_years_or_months():
     assert list(by_time("t", ["2021", "2020-12"], "month", 1)) == ["2020-12", "2021-01"]
 
 
+@pytest.mark.parametrize("period", ["quarter", "month", "week"])
+def test_numbers_are_no_times_of_a_calendar(period):
+    for texts in (["1000", "1001"], ["1", "2.5"], ["2023", "2024"]):
+        with pytest.raises(EngramError, match=f"period must be equal .* 't' is, not '{period}'"):
+            by_time("t", texts, period, 5)
+    with pytest.raises(EngramError, match="period must be equal"):
+        by_time("t", ["17", "18"], "year", 5)
+
+
+def test_dates_may_be_written_without_hyphens_and_years_are_cut_by_year():
+    assert list(by_time("t", ["20201231", "20210101"], "quarter", 5)) == ["2020-Q4", "2021-Q1"]
+    assert list(by_time("t", ["2020", "2021"], "year", 5)) == ["2020", "2021"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "remedy"),
+    [
+        ({"time": "", "task": "part"}, "join it with another task, or leave its rows out"),
+        ({"time": "part", "period": "equal", "parts": 2}, "take fewer parts"),
+    ],
+)
+def test_a_task_too_small_to_be_tested_has_a_remedy(tmp_path, cut, remedy):
+    lines = [[part, row, "ny"[row % 2]] for part, many in ((1, 2), (2, 8)) for row in range(many)]
+    if "parts" in cut:
+        lines = [[row, row, "nyyn"[row]] for row in range(4)]
+    path = write_csv(tmp_path / "t.csv", ["part", "x", "bought"], lines)
+    with pytest.raises(EngramError, match=f"for no class has two examples: {remedy}"):
+        spec(path, **cut)
+
+
 @given(
     days=st.lists(st.integers(0, 400), min_size=5, max_size=40, unique=True),
     copies=st.integers(1, 3),
@@ -260,7 +290,7 @@ def test_parquet_is_read_as_the_same_csv_is(tmp_path, sales):
 def test_without_pyarrow_parquet_says_how_to_have_it(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"")
-    with pytest.raises(EngramError, match=r"pip install 'engram\[tables\]'"):
+    with pytest.raises(EngramError, match="pip install pyarrow"):
         read_table(tmp_path / "t.parquet")
 
 
@@ -268,12 +298,19 @@ def test_without_pyarrow_parquet_says_how_to_have_it(tmp_path, monkeypatch):
     ("settings", "sentence"),
     [
         ({"target": ""}, r"the column to predict \(--set target=…\); the columns are day, w"),
-        ({"target": "sold"}, "target must name a column, not 'sold'; the columns are day, width"),
+        ({"target": "buoght"}, r"no column for target called 'buoght' \(did you mean 'bought'\?\)"),
         ({"time": ""}, "task or time, one of them, must name the column that says .*; the co"),
         ({"task": "letter"}, "task or time, one of them, must name the column"),
-        ({"ignore": "width, depth"}, "ignore must name a column, not 'depth'; the columns are day"),
+        (
+            {"ignore": "width, depth"},
+            "no column for ignore called 'depth'.*valid are bought, day, ",
+        ),
         ({"target": "width"}, "target must be a column of classes, and 'width' has 2.. different"),
-        ({"time": "width"}, "Column 'width' must hold dates like 2024-12-31 or times .* row 1.$"),
+        ({"time": "letter"}, "Column 'letter' must hold dates like 2024-12-31 or times .* row 1.$"),
+        (
+            {"time": "width"},
+            r"period must be equal \(--set period=equal\) .*'width' is, not 'quarter",
+        ),
         ({"ignore": "width,height,letter"}, "No column is left to predict 'bought' from"),
         ({"period": "equal", "parts": "500"}, "parts must be fewer than 500 for column 'day'"),
         ({"period": "decade"}, "valid are equal, month, quarter, week, year"),
@@ -301,7 +338,8 @@ def test_bad_settings_are_refused_in_one_sentence(sales, settings, sentence):
         (lambda lines: [line.__setitem__(4, "n") for line in lines], "must have two classes"),
         (
             lambda lines: lines.append(["2029-01-01", "1", "1", "a", "n"]),
-            "The task '2029-Q1' of .*sales.csv has nothing to test on: no class has two examples",
+            "The task '2029-Q1' of .*sales.csv has nothing to test on, for no class has two examp"
+            "les: take a longer period, or equal parts",
         ),
     ],
 )
@@ -326,8 +364,15 @@ def test_a_column_of_too_many_texts_is_named(tmp_path):
     [
         ("t.xlsx", b"", "A table is a file .csv, .tsv, .txt or .parquet, not '.*t.xlsx'"),
         ("t.csv", None, "t.csv' cannot be read: No such file or directory"),
-        ("t.csv", b"", "t.csv' has no rows under a header"),
-        ("t.csv", b"a,b\n\xff,1\n", "t.csv' must be a text in UTF-8, and is not"),
+        ("t.csv", b"", "t.csv' is empty"),
+        ("t.csv", b"\xef\xbb\xbf", "t.csv' is empty"),
+        ("t.csv", b"a,b\n", "t.csv' has no rows under a header"),
+        (
+            "t.csv",
+            b"a,b\n\xc3\xa9,1\n\xe9,1\n",
+            "in UTF-8, and line 3 is not: save it as CSV UTF-8",
+        ),
+        ("t.csv", "a,b\n1,1\n".encode("utf-16"), "in UTF-8, and line 1 is not: save it as CSV"),
         ("t.csv", b'a,b\n"1,1\n', "t.csv' is no CSV: unexpected end of data"),
         ("t.csv", b"a,a\n1,1\n", "t.csv' has the column 'a' twice"),
     ],

@@ -177,7 +177,7 @@ def test_the_command_line_prints_and_files_one_s_own_data_by_its_name(
     store = tmp_path / "results" / "store.sqlite"
     assert train(asked, engram.protocol, store=store, executor=execute_here) == 0
     title, *lines = capsys.readouterr().out.splitlines()
-    size = "1 tasks of 12" if kind == "folder" else "4 tasks of 48"
+    size = "1 tasks of up to 12" if kind == "folder" else "4 tasks of up to 48"
     assert re.fullmatch(rf"{kind}-my-data-[0-9a-f]{{10}}, {size} examples", title.strip())
     assert any(re.match(r" van +\d", line) for line in lines)
     assert f"Plot: {tmp_path}" in lines[-1]

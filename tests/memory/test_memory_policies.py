@@ -136,6 +136,17 @@ def test_samples_of_a_memory_are_uniform_and_without_replacement():
     assert uniform_p_value([memory.sample(3).ids for _ in range(3000)], range(6), 3) > 0.01
 
 
+@pytest.mark.parametrize("by_task", [False, True])
+@pytest.mark.parametrize("part", [slice(0, 2), slice(2, 4)])
+def test_every_part_of_a_sample_is_itself_a_sample(by_task, part):
+    """Who splits one into micro-batches finds no task, and no slot, in one more than in another."""
+    memory = Memory(Fifo(6))
+    memory.add(torch.arange(6), tasks=0 if by_task else torch.arange(6) // 2)
+    samples = [memory.sample(4, by_task=by_task) for _ in range(3000)]
+    parts = [(sample[0] if by_task else sample).ids[part] for sample in samples]
+    assert uniform_p_value(parts, range(6), 2) > 0.01
+
+
 def test_draws_are_uniform_and_without_replacement():
     ledger = Ledger(Fifo(6))
     ledger.add(None, None, count=6)

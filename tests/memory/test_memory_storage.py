@@ -94,7 +94,7 @@ def test_a_sample_by_task_has_up_to_so_many_of_each():
 
 @pytest.mark.parametrize("by_task", [False, True])
 @pytest.mark.parametrize("tasks", [None, 1])
-def test_the_references_of_a_step_are_the_batches_of_a_sample(by_task, tasks):
+def test_the_references_of_a_step_are_those_of_a_sample_in_the_order_of_the_slots(by_task, tasks):
     memories = [Memory(Fifo(40), seed=3) for _ in range(2)]
     for memory in memories:
         assert memory.references(4, by_task=by_task, with_tasks=True) == []
@@ -108,9 +108,10 @@ def test_the_references_of_a_step_are_the_batches_of_a_sample(by_task, tasks):
         found = memories[0].references(4, by_task=by_task, with_tasks=with_tasks)
         sample = memories[1].sample(4, by_task=by_task)
         samples = [*sample.values()] if by_task else [sample]
-        assert [batch.tolist() for batch, _ in found] == [part.batch.tolist() for part in samples]
+        assert [batch.tolist() for batch, _ in found] == [sorted(part.ids) for part in samples]
         expected = [
-            part.tasks.tolist() if with_tasks and tasks is not None else None for part in samples
+            sorted(part.tasks.tolist()) if with_tasks and tasks is not None else None
+            for part in samples
         ]
         assert [own if own is None else own.tolist() for _, own in found] == expected
 

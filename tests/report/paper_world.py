@@ -32,6 +32,7 @@ class Spec:
 
 
 PRESETS = {f"permuted-mnist-{n}": (20, n) for n in (200, 400, 600)}
+PRESETS |= {f"many-permutations-{n}": (n, 200) for n in (30, 50, 70)}
 
 
 def specify(benchmark, method, *, tasks=None, examples=None, overrides=None):

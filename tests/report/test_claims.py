@@ -59,7 +59,7 @@ def part(low, high, above=-math.inf, below=math.inf):
         (-0.1, 0.2, -1, 1, Verdict.HELD),
         (0.5, 1.5, -1, 1, Verdict.OPEN),
         (1.5, 2.5, -1, 1, Verdict.NOT_HELD),
-        (0, 0, 0, math.inf, Verdict.NOT_HELD),  # what is equal does not beat
+        (0, 0, 0, math.inf, Verdict.OPEN),  # seeds that are all equal settle nothing
         (-math.inf, math.inf, 0, math.inf, Verdict.OPEN),
     ],
 )
@@ -130,13 +130,30 @@ def test_a_method_speaks_with_its_usual_settings():
     assert only.verdict == Verdict.HELD
 
 
+def test_nobody_speaks_for_a_setting_but_its_presets_in_whatever_precision():
+    def part(settings):
+        few = {"tasks": 20, "examples": 600, "memory_per_class": 6}
+        rows = [make_row("mega-ii", s, final=0.8 + OFF[s], **few) for s in range(3)]
+        rows += [make_row("mer", s, final=0.7 - OFF[s], **{**few, **settings}) for s in range(3)]
+        parts = find(judged(rows), "Limited examples").parts
+        return next(each for each in parts if each.than == "mer" and "600" in each.where)
+
+    assert part({}).verdict == part({"precision": "bfloat16"}).verdict == Verdict.HELD
+    for other in ({"memory_per_class": 256}, {"learning_rate": 1.0}, {"examples": 599}):
+        assert (part(other).ours, part(other).missing) == (None, "not run")
+
+
+def test_fewer_examples_than_the_paper_s_are_not_the_paper_s():
+    rows = [make_row(m, s, "split-cub", examples=50) for m in ("mega-ii", "a-gem") for s in (0, 1)]
+    (none,) = find(judged(rows), "Up to 18 points").parts
+    assert (none.ours, none.missing) == (None, "not run")
+
+
 def test_times_are_compared_on_one_device_alone():
     def parts(device):
-        rows = [make_row("mer", seed, tasks=30, examples=200, seconds=90) for seed in range(3)]
-        rows += [
-            make_row("mega-ii", seed, tasks=30, examples=200, seconds=9, device=device)
-            for seed in range(3)
-        ]
+        many = {"tasks": 30, "examples": 200, "memory_per_class": 6}
+        rows = [make_row("mer", seed, seconds=90, **many) for seed in range(3)]
+        rows += [make_row("mega-ii", s, seconds=9, device=device, **many) for s in range(3)]
         claim = find(judged(rows), "Many tasks")
         return [each for each in claim.parts if each.measure == "seconds" and "30" in each.where]
 
@@ -155,6 +172,7 @@ def test_facts_of_runs_are_measures_too():
             seed,
             tasks=20,
             examples=n,
+            memory_per_class=6,
             facts={"k2_below_1_percent": share + OFF[seed] * n / 100},
         )
         for n, share in shares.items()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from engram import report, runs
+from engram import report, runs, streams
 from engram.errors import unknown
 
 _ABOUT = ("benchmark", "tasks", "examples", "split", "method")
+_PLACE = re.compile("(folder|table):.")
 _MEASURES = ("average_accuracy", "forgetting", "lca_10")
 
 
@@ -28,9 +30,10 @@ class Chosen:
         chosen = list(held)
         for name in (field.name for field in fields(self)):
             asked, known = getattr(self, name), {_about(row, name) for row in chosen}
-            if asked is not None and asked not in known:
+            wanted = {each for each in known if self._wants(name, each)}
+            if asked is not None and not wanted:
                 raise unknown(f"{name} among these results called", asked, known)
-            chosen = [row for row in chosen if asked in (None, _about(row, name))]
+            chosen = [row for row in chosen if _about(row, name) in wanted]
         return chosen
 
     def choices(self, held: Iterable[runs.Choice]) -> list[runs.Choice]:
@@ -38,11 +41,21 @@ class Chosen:
         return [
             choice
             for choice in held
-            if self.benchmark in (None, choice.identity["benchmark"])
-            and self.method in (None, choice.identity["method"])
-            and self.split in (None, "tuning")
-            and self.device in (None, choice.device)
+            if self._wants("benchmark", choice.identity["benchmark"])
+            and self._wants("method", choice.identity["method"])
+            and self._wants("split", "tuning")
+            and self._wants("device", choice.device)
         ]
+
+    def _wants(self, name: str, value: str) -> bool:
+        """Whether a value is asked for; one's own data may be asked for as it was run."""
+        asked = getattr(self, name)
+        if asked is None or asked == value:
+            return True
+        if name != "benchmark":
+            return False
+        begins = streams.benchmark(asked).name if _PLACE.match(asked) else asked
+        return re.fullmatch(rf"{re.escape(begins)}-[0-9a-f]{{10}}", value) is not None
 
 
 def write_csv(rows: Sequence[runs.Row]) -> None:

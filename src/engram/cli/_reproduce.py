@@ -15,7 +15,10 @@ from engram.cli._choices import count
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._run import Executor, execute
 from engram.cli._study_table import show_plan
-from engram.studies import Planned, plan, read_study
+from engram.errors import EngramError
+from engram.studies import Planned, Study, plan, read_study
+
+_MOST_RUNS = 100_000  # of a study: they are listed one by one
 
 
 def reproduce(
@@ -38,14 +41,13 @@ def reproduce(
     runs.check_interval(checkpoint_every)
     study = read_study(target, laboratory)
     place = runs.resolve_device(device)
-    tasks = max(spec.tasks for each in study.runs for spec in each.specs)
-    wanted = sum((seeds or each.seeds) * len(each.specs) for each in study.runs)
-    runs.check_disk(store, tasks, wanted)  # before the seeds, which may be any number, are listed
+    _check_size(study, seeds)
     with _looked_at(store) as held:
         planned = plan(study, held, laboratory, device=place, seeds=seeds)
         if dry_run:
             show_plan(study, planned, held.rows(), place)
             return 0
+    _check_disk(store, planned)
     units = [unit for each in planned for unit in each.units]
     absent = _tell(planned, study.title)
     if len(absent) == len(planned):
@@ -55,6 +57,23 @@ def reproduce(
         failures = execute(units, opened, laboratory, command, place, executor, checkpoint_every)
     _report.write(store, laboratory)
     return 1 if failures or absent else 0
+
+
+def _check_size(study: Study, seeds: int | None) -> None:
+    """Refuse more runs than can be listed: seeds may be any number."""
+    wanted = sum((seeds or each.seeds) * len(each.specs) for each in study.runs)
+    if wanted > _MOST_RUNS:
+        raise EngramError(
+            f"A study may have at most {_MOST_RUNS:,} runs, and this one has {wanted:,}: lower its "
+            "seeds."
+        )
+
+
+def _check_disk(store: Path, planned: Sequence[Planned]) -> None:
+    """Refuse if the results of what is missing will not fit beside the store."""
+    left = [each for each in planned if each.units]
+    if left:
+        runs.check_disk(store, max(each.spec.tasks for each in left), _missing(left))
 
 
 @contextmanager

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from engram.data._files import whole_file
 from engram.data._folders import cache_folder
 from engram.data._images import Decoded, ImageSet, Layout
 from engram.errors import EngramError
+from engram.files import whole_file
 
 _FORMAT = 1  # of the cache and of what is decoded; a new one leaves the old files alone
 
@@ -51,7 +51,7 @@ def _write(place: Path, decoded: Decoded) -> None:
     digest = hashlib.sha256(repr((shape, len(train))).encode())
     for labels in (train, test):
         digest.update(labels.astype("<i8").tobytes())
-    with whole_file(place.with_suffix(".npy")) as file:
+    with whole_file(place.with_suffix(".npy")) as part, part.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         # Written, not mapped: a full disk is then an error and not the end of the process.
@@ -65,8 +65,8 @@ def _write(place: Path, decoded: Decoded) -> None:
         "class_names": decoded.class_names,
         "checksum": digest.hexdigest(),
     }
-    with whole_file(place.with_suffix(".json")) as file:
-        file.write(json.dumps(page).encode())
+    with whole_file(place.with_suffix(".json")) as part:
+        part.write_text(json.dumps(page), "utf-8")
 
 
 def _read(place: Path) -> ImageSet | None:

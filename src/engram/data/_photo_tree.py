@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from engram.errors import EngramError
 
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+_NOBODYS = {"desktop.ini", "thumbs.db"}  # which Windows leaves; what a Mac leaves is hidden
 
 
 class Group(NamedTuple):
@@ -24,25 +26,24 @@ class PhotoTree(NamedTuple):
 
     train: dict[Group, list[Path]]
     test: dict[Group, list[Path]]  # empty where no images are set apart
+    passed_over: dict[str, int]  # what else there is: how often each ending, most often first
 
 
 def photo_tree(folder: Path) -> PhotoTree:
     """Return a folder's images by task and class; ``train`` and ``test`` in it are told apart."""
     if not folder.is_dir():
-        raise EngramError(f"folder: must be followed by a folder, which {str(folder)!r} is not.")
+        told = "is none" if folder.exists() else "does not exist"
+        raise EngramError(f"folder: must be followed by a folder; {str(folder)!r} {told}.")
     parts = [folder / "train", folder / "test"]
     if not parts[1].is_dir():
-        return PhotoTree(_groups(folder), {})
+        groups = _groups(folder)
+        return PhotoTree(groups, {}, _passed_over(folder, groups.values()))
     if not parts[0].is_dir():
         raise EngramError(f"{str(folder)!r} has a folder test, but no folder train beside it.")
     train, test = (_groups(part) for part in parts)
-    for group, paths in test.items():
-        if group not in train:
-            raise EngramError(
-                f"{str(paths[0].parent)!r} has test images of a class that "
-                f"{str(parts[0] / group.task)!r} has no training images of."
-            )
-    return PhotoTree(train, test)
+    _check_in(train, test, parts[0], "test", "training")
+    _check_in(test, train, parts[1], "training", "test")
+    return PhotoTree(train, test, _passed_over(folder, [*train.values(), *test.values()]))
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
@@ -86,6 +87,41 @@ def _groups(root: Path) -> dict[Group, list[Path]]:
     }
 
 
+def _check_in(
+    others: dict[Group, list[Path]],
+    groups: dict[Group, list[Path]],
+    root: Path,
+    kind: str,
+    other: str,
+) -> None:
+    """Refuse a group that has no others in the folder of these."""
+    for group, paths in groups.items():
+        if group not in others:
+            raise EngramError(
+                f"{str(paths[0].parent)!r} has {kind} images of a class that "
+                f"{str(root / group.task)!r} has no {other} images of."
+            )
+
+
+def _passed_over(folder: Path, groups: Iterable[list[Path]]) -> dict[str, int]:
+    """Return what is neither an image of these nor a folder on the way to one, by its ending."""
+    images = {image for paths in groups for image in paths}
+    ways = {way for place in {image.parent for image in images} for way in (place, *place.parents)}
+    counts = Counter[str]()
+    open_ = [folder]
+    while open_:
+        for path in _seen(open_.pop()):
+            if path in ways:
+                open_.append(path)
+            elif path not in images and path.name.lower() not in _NOBODYS:
+                counts[_ending(path)] += 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _ending(path: Path) -> str:
+    return f"{path.name}/" if path.is_dir() else path.suffix.lower() or "without an ending"
+
+
 def _images(folder: Path) -> list[Path]:
     found = _within(folder, _is_image)
     if not found:
@@ -98,9 +134,13 @@ def _is_image(path: Path) -> bool:
 
 
 def _within(folder: Path, wanted: Callable[[Path], bool]) -> list[Path]:
-    """Return what is wanted in a folder, in natural order; names with a dot first are hidden."""
+    """Return what is wanted in a folder, in natural order."""
+    return sorted(filter(wanted, _seen(folder)), key=lambda path: natural(path.name))
+
+
+def _seen(folder: Path) -> list[Path]:
+    """Return what is in a folder and not hidden, as names are that begin with a dot."""
     try:
-        paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
+        return [path for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError as error:
         raise EngramError(f"{str(folder)!r} cannot be read: {error.strerror}.") from error
-    return sorted(filter(wanted, paths), key=lambda path: natural(path.name))

@@ -27,6 +27,7 @@ class Photos(NamedTuple):
 
     images: ImageSet  # without any test images where the folder tells none apart
     groups: tuple[Group, ...]  # by task, then by class, in natural order
+    passed_over: dict[str, int]  # what else is in the folder: how often each ending
 
 
 def load_photos(folder: Path, size: int) -> Photos:
@@ -50,7 +51,8 @@ def load_photos(folder: Path, size: int) -> Photos:
             images=decode_images(paths, partial(square, size=size)),
         )
 
-    return Photos(cached(Layout(f"photos-{size}", tuple(paths), decode)), tuple(places))
+    images = cached(Layout(f"photos-{size}", tuple(paths), decode))
+    return Photos(images, tuple(places), tree.passed_over)
 
 
 def square(image: Image.Image, size: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 SIDE = 224  # pixels, of both sides
 _PIECE = 256  # images: enough to keep the cores busy, few enough to hold
+_NAMED = 3  # images, where many are broken
 
 
 def decode_images(
@@ -25,18 +27,30 @@ def decode_images(
     """Yield the images in order, uint8 [n, 3, H, W], decoded on all cores.
 
     ``pixels`` makes uint8 [H, W, 3] of an opened image, H and W alike for all; unless it is
-    given, 224 by 224 as in the paper's runs.
+    given, 224 by 224 as in the paper's runs. Where one is broken all are still looked at, so
+    that the error tells how many are.
     """
     try:
         from PIL import Image  # noqa: F401 (asked for here, used in the threads)
     except ImportError:
         raise EngramError(
-            "Images are decoded by Pillow, which is not installed: pip install 'engram[images]'."
+            "Images are decoded by Pillow, which is not installed: pip install pillow."
         ) from None
+    decode = partial(_decode, pixels=pixels or _squashed)
+    broken = dict[Path, str]()
     with ThreadPoolExecutor() as pool:  # threads do: Pillow and numpy let each other run
         for start in range(0, len(paths), _PIECE):
-            decode = partial(_decode, pixels=pixels or _squashed)
-            yield np.stack(list(pool.map(decode, paths[start : start + _PIECE])))
+            piece = paths[start : start + _PIECE]
+            made = list[np.ndarray]()
+            for path, result in zip(piece, pool.map(decode, piece), strict=True):
+                if isinstance(result, str):
+                    broken[path] = result
+                else:
+                    made.append(result)
+            if not broken:
+                yield np.stack(made)
+    if broken:
+        raise EngramError(_told(broken, len(paths)))
 
 
 def resize(image: np.ndarray) -> np.ndarray:
@@ -72,13 +86,30 @@ def _squashed(image: Image.Image) -> np.ndarray:
     return resize(np.asarray(image.convert("RGB")))
 
 
-def _decode(path: Path, pixels: Callable[[Image.Image], np.ndarray]) -> np.ndarray:
-    from PIL import Image
+def _decode(path: Path, pixels: Callable[[Image.Image], np.ndarray]) -> np.ndarray | str:
+    """Return an image as uint8 [3, H, W], or why it cannot be."""
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as image:
             return pixels(image).transpose(2, 0, 1)
-    except EngramError as error:
-        raise EngramError(f"The image {str(path)!r} cannot be used: {error}") from error
+    except UnidentifiedImageError:  # whose text is the path again
+        return "its content is of no known format"
     except Exception as error:  # a decoder may raise anything at a broken file
-        raise EngramError(f"The image {str(path)!r} cannot be decoded: {error}.") from error
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return str(reason).rstrip(".")
+
+
+def _told(broken: dict[Path, str], every: int) -> str:
+    """Return the sentence on images that cannot be decoded, the first of them by name."""
+    if len(broken) == 1:
+        ((path, reason),) = broken.items()
+        return f"The image {str(path)!r} cannot be decoded: {reason}."
+    root = os.path.commonpath([path.parent for path in broken]) or "."
+    first = list(broken.items())[:_NAMED]
+    named = [f"{str(path.relative_to(root))!r} ({reason})" for path, reason in first]
+    rest = [f"{len(broken) - _NAMED:,} more"] if len(broken) > _NAMED else []
+    return (
+        f"{len(broken):,} of {every:,} images cannot be decoded, in {root!r}: "
+        f"{', '.join(named + rest)}."
+    )

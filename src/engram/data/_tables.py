@@ -41,6 +41,8 @@ def _csv(path: Path) -> Columns:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline()
+            if not first:
+                raise EngramError(f"{str(path)!r} is empty.")
             file.seek(0)
             reader = csv.reader(file, delimiter=max(_DELIMITERS, key=first.count), strict=True)
             header = [name.strip() for name in next(reader, [])]
@@ -52,10 +54,24 @@ def _csv(path: Path) -> Columns:
                     )
                 rows += [row] if row else []  # an empty line is no row
     except UnicodeDecodeError:
-        raise EngramError(f"{str(path)!r} must be a text in UTF-8, and is not.") from None
+        raise EngramError(
+            f"{str(path)!r} must be a text in UTF-8, and line {_line_astray(path)} is not: save it "
+            "as CSV UTF-8."
+        ) from None
     except csv.Error as error:
         raise EngramError(f"{str(path)!r} is no CSV: {error}.") from error
     return _named(path, header, zip(*rows, strict=True))
+
+
+def _line_astray(path: Path) -> int:
+    """Return which line of a file is the first that is not in UTF-8."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1  # somebody has mended it since
 
 
 def _parquet(path: Path) -> Columns:
@@ -64,7 +80,7 @@ def _parquet(path: Path) -> Columns:
         from pyarrow import parquet
     except ImportError:
         raise EngramError(
-            "Parquet is read by pyarrow, which is not installed: pip install 'engram[tables]'."
+            "Parquet is read by pyarrow, which is not installed: pip install pyarrow."
         ) from None
     try:
         table = parquet.read_table(path)

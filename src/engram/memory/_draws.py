@@ -15,11 +15,16 @@ from engram.memory._slots import Indices
 _MOST = 32
 
 
-def draw(available: int, count: int, generator: np.random.Generator) -> Indices:
-    """Return ``count`` of 0..available-1 without replacement, all in order if there are fewer."""
+def draw(
+    available: int, count: int, generator: np.random.Generator, *, shuffle: bool = False
+) -> Indices:
+    """Return ``count`` of 0..available-1 without replacement, all in order if there are fewer.
+
+    Which ones is random either way; in what order, only if they are to ``shuffle``.
+    """
     if count >= available:
         return np.arange(available)
-    return generator.choice(available, count, replace=False, shuffle=False)
+    return generator.choice(available, count, replace=False, shuffle=shuffle)
 
 
 class Draws:
@@ -33,27 +38,36 @@ class Draws:
     def __init__(self, seed: int) -> None:
         self.generator = np.random.default_rng((seed, 1))
         self._question = (0, 0)  # how many of how many
-        self._ahead: deque[Tensor] = deque()
+        self._ahead: deque[tuple[Tensor, Tensor]] = deque()  # as drawn, and in order
         self._block = 1
 
-    def take(self, count: int, available: int) -> Tensor:
-        """Return ``count`` slots of 0..available-1, all in order if there are fewer."""
+    def take(self, count: int, available: int, *, in_order: bool) -> Tensor:
+        """Return ``count`` slots of 0..available-1, all if there are fewer: as drawn, or in order.
+
+        All of them are always in order.
+        """
         if count >= available:
             return torch.arange(available)
         if self._question != (count, available):
             self._question, self._block = (count, available), 1
             self._ahead.clear()
         if not self._ahead:
-            draws = np.stack([draw(available, count, self.generator) for _ in range(self._block)])
-            draws.sort()  # rows are read a fifth faster in the order in which they lie
-            self._ahead.extend(torch.from_numpy(draws).unbind())
+            block = [
+                draw(available, count, self.generator, shuffle=True) for _ in range(self._block)
+            ]
+            self._put(np.stack(block))
             self._block = min(2 * self._block, _MOST)
-        return self._ahead.popleft()
+        return self._ahead.popleft()[in_order]
+
+    def _put(self, drawn: Indices) -> None:
+        """Put draws [n, count] behind those that are ahead."""
+        both = (torch.from_numpy(slots).unbind() for slots in (drawn, np.sort(drawn)))
+        self._ahead.extend(zip(*both, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generator's state and what was drawn ahead of it."""
         count, available = self._question
-        ahead = np.array([slots.numpy() for slots in self._ahead], np.int64)
+        ahead = np.array([drawn.numpy() for drawn, _ in self._ahead], np.int64)
         return {
             "generator": self.generator.bit_generator.state,
             "available": available,
@@ -70,4 +84,5 @@ class Draws:
             raise EngramError("The state has slots drawn ahead that nobody sits in.")
         self.generator.bit_generator.state = state["generator"]
         self._question, self._block = (ahead.shape[1], available), block
-        self._ahead = deque(torch.from_numpy(ahead.copy()).unbind())
+        self._ahead.clear()
+        self._put(ahead.copy())

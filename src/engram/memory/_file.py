@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
+from engram.files import replacement
 
 FORMAT = "engram-memory"
 VERSION = 1
@@ -30,19 +29,11 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     metadata = {"format": FORMAT, "version": str(VERSION), "document": json.dumps(document)}
     metadata["sha256"] = _digest(metadata, tensors)
     target = _place(path)
-    temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}"
     try:
-        temporary.touch(0o600, exist_ok=False)  # it holds examples: they are its owner's alone
-        save_file(tensors, temporary, metadata)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        with replacement(target, 0o600) as part:  # it holds examples: they are its owner's alone
+            save_file(tensors, part, metadata)
     except (OSError, ValueError, SafetensorError) as error:  # a value: no name for a file
         raise EngramError(f"The memory could not be saved as {target}: {error}.") from error
-    finally:
-        with suppress(OSError, ValueError):
-            temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -123,15 +114,3 @@ def _join(document: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, 
             place = place[folder]
         place[name] = tensor
     return document
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut, where the system has a way to ask for it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    with suppress(OSError):  # a network drive may have none, and the file is whole already
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

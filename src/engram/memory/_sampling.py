@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,11 +39,13 @@ class Sampling:
     @overload
     def sample(self, count: int, by_task: Literal[True]) -> dict[int, Sample] | None: ...
     def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
-        """Return ``count`` examples drawn without replacement, all of them if there are fewer.
+        """Return ``count`` examples drawn without replacement, in a random order.
 
-        With ``by_task``: up to ``count`` of each task. None where nothing is available.
+        All of them, in the order in which they lie, if there are no more. With ``by_task``: up to
+        ``count`` of each task. None where nothing is available.
         """
-        samples = {task: self._read(slots) for task, slots in self._draw(count, by_task).items()}
+        draws = self._draw(count, by_task, in_order=False)
+        samples = {task: self._read(slots) for task, slots in draws.items()}
         if by_task:
             return samples or None
         return samples.get(_POOLED)
@@ -52,7 +55,9 @@ class Sampling:
     ) -> list[tuple[Batch, Tensor | None]]:
         """Return the batches of a `sample`, and their tasks if asked for.
 
-        That is all that a training step looks at; the rest of a sample takes it a fifth longer.
+        That is all that a training step looks at; the rest of a sample takes it a fifth longer. As
+        it reads each batch in one pass, the examples come in the order in which they lie: so they
+        are read a fifth faster.
         """
         place, read = self.storage.place, self.storage.read
         with_tasks = with_tasks and self._ledger.has_tasks
@@ -61,10 +66,10 @@ class Sampling:
                 read(place(slots)),
                 place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
             )
-            for slots in self._draw(count, by_task).values()
+            for slots in self._draw(count, by_task, in_order=True).values()
         ]
 
-    def _draw(self, count: int, by_task: bool) -> dict[int, Tensor]:
+    def _draw(self, count: int, by_task: bool, *, in_order: bool) -> dict[int, Tensor]:
         """Return slots drawn without replacement: of each task, or of all; none of nothing."""
         if type(count) is not int or count < 0:
             count = natural("count", count)
@@ -72,11 +77,14 @@ class Sampling:
         if not available:
             return {}
         if not by_task:
-            return {_POOLED: self._draws.take(count, available)}
-        generator = self._draws.generator
-        return {
-            task: torch.from_numpy(slots[draw(len(slots), count, generator)])
+            return {_POOLED: self._draws.take(count, available, in_order=in_order)}
+        draws = {
+            task: slots[draw(len(slots), count, self._draws.generator, shuffle=True)]
             for task, slots in self._ledger.slots_by_task().items()
+        }
+        return {
+            task: torch.from_numpy(np.sort(slots) if in_order else slots)
+            for task, slots in draws.items()
         }
 
     def _columns(self) -> list[Tensor]:

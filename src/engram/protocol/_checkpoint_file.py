@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engram.errors import EngramError
+from engram.files import leftovers, replacement
 from engram.protocol._checkpoint_bytes import Contents, DamagedError, from_bytes, to_pieces
 
 
@@ -16,17 +17,11 @@ def write(path: Path, contents: Contents) -> None:
 
     At every moment one of the two is whole.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_pieces(partial, to_pieces(contents))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacement(path, 0o600) as part:  # it may hold examples: they are its owner's alone
+        _write_pieces(part, to_pieces(contents))
         with suppress(FileNotFoundError):  # the first one has none before it
-            os.replace(path, previous_of(path))  # noqa: PTH105 (tests count what is asked of os)
-        os.replace(partial, path)  # noqa: PTH105
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+            path.replace(previous_of(path))
 
 
 def read(path: Path) -> Contents:
@@ -94,31 +89,14 @@ def remove(path: Path) -> None:
 
 def remove_partial(path: Path) -> None:
     """Remove what a killed process has left half-written."""
-    for left in path.parent.glob(f".{path.name}.*.partial"):
+    for left in leftovers(path):
         left.unlink(missing_ok=True)
 
 
 def _write_pieces(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write a file that nobody else may read, and wait until the disk has it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, 0o600)
-    try:
+    """Fill an empty file, by calls of the system in which tests can let it fail."""
+    with path.open("wb") as file:
         for piece in pieces:
             left = memoryview(piece)
             while left:
-                left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut, where the system has a way to ask for it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    with suppress(OSError):  # a network drive may have none, and the file is whole already
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+                left = left[os.write(file.fileno(), left) :]

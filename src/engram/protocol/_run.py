@@ -52,7 +52,7 @@ def run(
         trainer = Trainer(spec, method, stream, record, progress, checkpoint, started)
         if checkpoint is not None:
             options = {"deterministic": deterministic, "record_every": record_every}
-            trainer.resume(_described(spec, method, seeds, device, options))
+            trainer.course.resume(_described(spec, method, seeds, device, options))
         trainer.train()
         return _outcomes(trainer, seeds, device)
 
@@ -98,8 +98,8 @@ def _described(
 
 def _outcomes(trainer: Trainer, seeds: Sequence[int], device: str) -> list[Outcome]:
     record, method = trainer.record, trainer.method
-    seconds = trainer.seconds / len(seeds)
-    facts = method.facts() | {"stacked": len(seeds), "reads_after_task": trainer.reads}
+    seconds = trainer.course.seconds / len(seeds)
+    facts = method.facts() | {"stacked": len(seeds), "reads_after_task": trainer.course.reads}
     steps = [record.steps_of(index) for index in range(len(seeds))]
     return [
         Outcome(

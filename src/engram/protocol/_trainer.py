@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engram.engine import Recorded
-from engram.errors import EngramError
 from engram.methods import FinishedTask, Method, method_entry
-from engram.protocol._checkpoint import Checkpoint, Paused
+from engram.protocol._checkpoint import Checkpoint
+from engram.protocol._course import Course
 from engram.protocol._record import Record, accuracy
 from engram.protocol._spec import Spec
 from engram.protocol._steps import task_steps
@@ -34,8 +33,8 @@ class Progress(NamedTuple):
 class Trainer:
     """The loop over tasks and batches.
 
-    Between two steps, and between two tasks, it can be saved, and another one go on from there.
-    A position is a task and how many of its steps are done; 0: it has not begun.
+    Between two steps, and between two tasks, it can be saved, and another one go on from there:
+    its ``course`` is what is saved.
     """
 
     def __init__(
@@ -49,48 +48,15 @@ class Trainer:
         started: float,
     ) -> None:
         self.spec, self.method, self.stream, self.record = spec, method, stream, record
-        self.reads = 0  # examples read after their single pass, for one run
+        self.course = Course(spec, method, record, checkpoint, started)
         self._joint = method_entry(spec.method).joint
         self._batch_size = spec.method_settings().batch_size
         self._watch = Watch(spec, method, stream, record, checkpoint)
-        self._progress, self._checkpoint, self._started = progress, checkpoint, started
-        self._done = 0  # steps, over all tasks
-        self._before = 0.0  # seconds, until it was last stopped
-        self._run: Mapping[str, Any] = {}  # which one this is, as a checkpoint tells it
-        self._first = 0, 0  # the position that it goes on from
-        self._saved: Mapping[str, Any] | None = None  # what it goes on from
-
-    @property
-    def seconds(self) -> float:
-        """The wall-clock time so far, over all resumptions."""
-        return self._before + time.perf_counter() - self._started
-
-    def resume(self, run: Mapping[str, Any]) -> None:
-        """Become what the checkpoint holds of this very run, if it holds anything."""
-        self._run = run
-        self._saved = self._checkpoint.load(run) if self._checkpoint else None
-        if self._saved:
-            try:
-                self._become(self._saved)
-            except EngramError:
-                raise
-            except Exception as error:  # whoever made it, it may raise anything
-                told = f"{type(error).__name__}: {error}"
-                raise EngramError(
-                    f"The checkpoint has a state that is no run's ({told})."
-                ) from error
-
-    def _become(self, state: Mapping[str, Any]) -> None:
-        self._done, self.reads, self._before = state["done"], state["reads"], state["seconds"]
-        self._first = state["task"], state["step"]
-        if not (0 <= self._first[0] < self.spec.tasks and self._first[1] >= 0):
-            raise EngramError(f"The checkpoint is at a place {self._first} that the run has not.")
-        self.record.load_state_dict(state["record"])
-        self.method.load_state_dict(state["method"])
+        self._progress, self._checkpoint = progress, checkpoint
 
     def train(self) -> None:
         """Learn every task that is left, up to where every run has diverged."""
-        first, step = self._first
+        first, step = self.course.first
         for task in range(first, self.spec.tasks):
             examples = self._learn(task, step)
             if examples is None:
@@ -98,7 +64,7 @@ class Trainer:
             step, last = 0, task == self.spec.tasks - 1
             finished = FinishedTask(examples)
             self.method.end_task(task, finished)
-            self.reads += finished.reads
+            self.course.reads += finished.reads
             if not self._joint or last:
                 self._evaluate(task)
             if not last:
@@ -112,10 +78,9 @@ class Trainer:
         if first == 0:
             self.method.begin_task(task, examples.labels)
         steps = self._steps(examples)
-        if self._saved and first:
+        if first:
             steps.skip(first)
-            self.record.load_steps(self._saved["record"])  # which the task in hand began anew
-        self._saved = None
+        self.course.rejoin()
         for step in range(first, len(steps)):
             self._measure_curve(task, step)
             steps.take(step)
@@ -146,9 +111,9 @@ class Trainer:
             self.record.matrix[:, task, seen] = accuracy(self.method, self.stream, seen)
 
     def _tell(self, task: int, *, last: bool) -> None:
-        self._done += 1
-        if self._progress and (self._done % _PROGRESS_EVERY == 0 or last):
-            self._progress(Progress(task, self.spec.tasks, self._done, self._all_steps))
+        self.course.done += 1
+        if self._progress and (self.course.done % _PROGRESS_EVERY == 0 or last):
+            self._progress(Progress(task, self.spec.tasks, self.course.done, self._all_steps))
 
     @cached_property
     def _all_steps(self) -> int:
@@ -164,17 +129,5 @@ class Trainer:
             return False
         if step and self._watch.all_diverged(task):
             return True
-        state = {
-            "task": task,
-            "step": step,
-            "done": self._done,
-            "reads": self.reads,
-            "seconds": self.seconds,
-            "record": self.record.state_dict(),
-            "method": self.method.state_dict(),
-        }
-        where = f"task {task + 1} of {self.spec.tasks}, step {step}"
-        self._checkpoint.save(self._run, state, where)
-        if self._checkpoint.paused:
-            raise Paused(where)
+        self.course.save(task, step)
         return False

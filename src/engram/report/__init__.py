@@ -12,12 +12,13 @@ from engram.report._page import GENERATED, results_page
 from engram.report._paper import Printed, printed
 from engram.report._performance import save_performance
 from engram.report._plot import save_plot
+from engram.report._setting import Setting
 from engram.report._settings import value_text
 from engram.report._sheets import sheet_table
 from engram.report._stand_ins import StandIn, stand_in
 from engram.report._standard import Standard
 from engram.report._student import two_sided_p
-from engram.report._summary import Setting, Summary, summarise
+from engram.report._summary import Summary, summarise
 from engram.report._table import results_table
 from engram.report._tensorboard import check_tensorboard, write_scalars
 from engram.report._verdict import Claim, Part, Verdict

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engram.report._data_names import data_name, short_data
+from engram.report._failures import told_seeds
 from engram.report._markdown import escape, markdown_table
 from engram.report._measures import METRICS, Metric
 from engram.report._numbers import NOTHING, deviations, spread
-from engram.report._order import rank_correlation, told_order
+from engram.report._order_table import order_of_methods
 from engram.report._paper import printed, printed_methods
 from engram.report._projected import projected_times
 from engram.report._quantities import representatives
@@ -28,7 +30,7 @@ def benchmark_tables(benchmark: str, summaries: Sequence[Summary], standard: Sta
     for alike in found or [{}]:
         blocks += _heading(alike, standard, several=len(found) > 1)
         blocks += [_table(benchmark, metric, alike, standard) for metric in METRICS]
-        blocks += _order(benchmark, alike)
+        blocks += order_of_methods(benchmark, alike) if stand_in_label(alike) else []
     blocks += [
         f"{method} on {benchmark}: {escape(each.told)}."
         for method, each in projected_times(benchmark, summaries, standard).items()
@@ -65,7 +67,7 @@ def receipt(found: Summary | None) -> list[str]:
     """Return the cells that say where a line's numbers come from."""
     if found is None:
         return [NOTHING] * len(RECEIPTS)
-    return [str(len(found.rows)), found.device, found.address]
+    return [told_seeds(found), found.device, found.address]
 
 
 def _heading(found: Mapping[str, Summary], standard: Standard, *, several: bool) -> list[str]:
@@ -77,13 +79,14 @@ def _heading(found: Mapping[str, Summary], standard: Standard, *, several: bool)
     stand_in = summaries[0].stand_in
     if stand_in:
         return [f"**Stand-in: {stand_in.label}**{escape(common)}. {escape(stand_in.note)}"]
-    data = f", data {summaries[0].identity['data'][:10]}" if several else ""
+    data = f", data {short_data(data_name(summaries[0].identity))}" if several else ""
     told = f"{data}{common}".removeprefix(", ")
     return [f"Run with {escape(told)}:"] if told else []
 
 
 def _table(benchmark: str, metric: Metric, ours: Mapping[str, Summary], standard: Standard) -> str:
     labels = dict(zip(ours, standard.heading([*ours.values()])[1], strict=True)) if ours else {}
+    stand_in = stand_in_label(ours)  # whose heights are not compared
     lines = []
     for method in printed_methods(benchmark):
         paper = printed(benchmark, method, metric.name)
@@ -92,29 +95,11 @@ def _table(benchmark: str, metric: Metric, ours: Mapping[str, Summary], standard
         found, label = ours.get(method), labels.get(method, method)
         number = None if found is None else found.statistic(metric.name)
         told = NOT_RUN if found is None else spread(number, metric.digits)
-        both = [told, spread(paper, metric.digits), deviations(number, paper)]
+        both = [told, spread(paper, metric.digits)]
+        both += [] if stand_in else [deviations(number, paper)]
         if found is not None and found.method != method:
             label = f"{method} (run as {label})"
         lines.append([label, *both, *receipt(found)])
-    mine = "stand-in" if stand_in_label(ours) else "ours"
-    header = ["method", f"{metric.title}, {mine}", "paper", "Δ/σ", *RECEIPTS]
-    return markdown_table(header, lines)
-
-
-def _order(benchmark: str, found: Mapping[str, Summary]) -> list[str]:
-    """Return the order of the methods beside the paper's, which is what a stand-in can show."""
-    if not stand_in_label(found):
-        return []
-    ours, paper = dict[str, float](), dict[str, float]()
-    for method in printed_methods(benchmark):
-        theirs = printed(benchmark, method, "average_accuracy")
-        number = found[method].statistic("average_accuracy") if method in found else None
-        if theirs is not None and number is not None:
-            ours[method], paper[method] = number.mean, theirs.mean
-    correlation = rank_correlation([*ours.values()], [*paper.values()])
-    if correlation is None:
-        return []
-    lines = [["stand-in", told_order(ours)], ["paper", told_order(paper)]]
-    told = f"Spearman's rank correlation of both, over {len(ours)} methods: {correlation:.2f}."
-    table = markdown_table(["", "by average accuracy, the best first"], lines, ["text", "text"])
-    return [table, told]
+    header = ["method", f"{metric.title}, {'stand-in' if stand_in else 'ours'}", "paper"]
+    header += [] if stand_in else ["Δ/σ"]
+    return markdown_table([*header, *RECEIPTS], lines)

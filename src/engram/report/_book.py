@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
+from engram.files import whole_file
 from engram.report._blocks import fill
 from engram.report._comparison import comparable
 from engram.report._kinds import PageBlocks, Sources
 from engram.report._page import GENERATED, results_page
 from engram.report._standard import Standard
 from engram.report._summary import by_setting, summarise
-from engram.runs import Row, read_lines, whole_file
+from engram.runs import Row, read_lines
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engram.errors import EngramError
+from engram.report._data_names import data_name
 from engram.report._measures import measure
 from engram.report._student import two_sided_p
 from engram.report._summary import Summary
@@ -61,7 +62,7 @@ def comparable(
         (one, other)
         for one in ones
         for other in others
-        if one.identity.get("data") == other.identity.get("data")
+        if data_name(one.identity) == data_name(other.identity)
         and len(_differences(one, other)) >= 2
     ]
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from engram.report._summary import Setting, Summary, by_setting
+from engram.report._setting import Setting
+from engram.report._summary import Summary, by_setting
 
 
 @functools.cache
@@ -36,12 +37,17 @@ def preset_names(setting: Setting) -> list[str]:
 
 
 def in_setting(summaries: Sequence[Summary], name: str) -> list[Summary]:
-    """Return the results in one of the paper's settings: with all examples unless it says fewer."""
+    """Return the results in one of the paper's settings: with all examples unless it says fewer.
+
+    What was run on other data, which is no listed stand-in, is not among them.
+    """
     known = definitions()["settings"][name]
     settings = [
         setting
         for setting in by_setting(summaries)
-        if setting.benchmark in known["benchmarks"] and setting.tasks == known["tasks"]
+        if setting.benchmark in known["benchmarks"]
+        and setting.tasks == known["tasks"]
+        and not setting.other
     ]
     most = max((setting.examples for setting in settings), default=0)
     wanted = known.get("examples", most)

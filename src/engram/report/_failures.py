@@ -30,6 +30,12 @@ def count_seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
 
 
+def told_seeds(summary: Summary) -> str:
+    """Return how many seeds a line is of: ``5``, or ``5 (1 failed)``."""
+    failed = len(summary.failures)
+    return f"{len(summary.rows)}" + (f" ({failed} failed)" if failed else "")
+
+
 def _named(seeds: Sequence[int]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 

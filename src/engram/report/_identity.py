@@ -19,11 +19,6 @@ def same_settings(usual: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     return ones == others and usual.get("split") == given.get("split")
 
 
-def data_checksum(summary: Summary) -> str:
-    """Return what the data is known by."""
-    return str(summary.identity.get("data", ""))
-
-
 def tried(summary: Summary, beside: Sequence[Summary]) -> set[str]:
     """Return the settings that a search varies: no value of theirs is usual where one is sought."""
     if summary.setting.split != "tuning":

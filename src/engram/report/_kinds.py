@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from engram.errors import EngramError, unknown
 from engram.report._excerpt import excerpt
+from engram.report._far import far_lines
 from engram.report._method_results import method_results
 from engram.report._performance import performance_block
 from engram.report._reproduction import reproduction
@@ -67,6 +68,8 @@ class PageBlocks:
                 return self._code(file, name, *rest[2:])
             case "index", []:
                 return self._index()
+            case "reproduction", ["far"]:
+                return far_lines(self._sources.everything, self._standard, self._method_page)
             case "reproduction", [part]:
                 return reproduction(part, self._sources.everything, self._standard)
             case "performance", [table]:
@@ -102,6 +105,9 @@ class PageBlocks:
 
     def _link_to(self, results: str) -> str:
         return self._from_here(f"{self._sources.folder}/results/{results}.md")
+
+    def _method_page(self, method: str) -> str:
+        return self._from_here(f"{self._sources.folder}/methods/{method}.md")
 
     def _from_here(self, path: str) -> str:
         """Return a path from the root as a page links to it."""

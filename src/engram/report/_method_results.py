@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engram.report._commands import was_typed
 from engram.report._failures import count_seeds, told_failures
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
 from engram.report._numbers import difference, duration, spread
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting
-from engram.report._tuning import best_of_each
+from engram.report._tuning import searches
 
 
 def method_results(
@@ -36,7 +37,8 @@ def _run(label: str, summary: Summary, standard: Standard, where: str) -> list[s
     seeds = "1 seed" if len(summary.rows) == 1 else f"{len(summary.rows)} seeds"
     receipt = (
         f"{seeds}, {duration(summary.seconds)} seconds each on {escape(summary.device)}, "
-        f"{summary.dates}, address {summary.address}. Again:"
+        f"{summary.dates}, address {summary.address}. "
+        f"{'Made by' if was_typed(summary) else 'Again'}:"
     )
     return [
         f"**{escape(label)}** on {where}{told}",
@@ -52,19 +54,21 @@ def _numbers(summary: Summary, standard: Standard) -> str:
         ours, paper = summary.statistic(metric.name), standard.printed(summary, metric.name)
         numbers = [spread(ours, metric.digits), spread(paper, metric.digits)]
         lines.append([metric.title, *numbers, difference(ours, paper, metric.digits)])
-    header = ["", "ours", "paper", "difference"]
-    if not any(standard.printed(summary, metric.name) for metric in METRICS):
-        header, lines = header[:2], [line[:2] for line in lines]
-    return markdown_table(header, lines)
+    beside = any(standard.printed(summary, metric.name) for metric in METRICS)
+    width = 2 if not beside else 3 if summary.stand_in else 4  # whose heights are not compared
+    header = ["", "stand-in" if summary.stand_in else "ours", "paper", "difference"]
+    return markdown_table(header[:width], [line[:width] for line in lines])
 
 
 def _searched(mine: Sequence[Summary], standard: Standard, where: str) -> list[str]:
     labels = standard.labels(mine)
-    best = best_of_each(mine)
-    return [
-        f"Of the {sum(summary.method == found.method for summary in mine)} settings tried on "
-        f"{where}, {count_seeds(len(found.rows))} each, the best was **{escape(label)}**: "
-        f"{spread(found.statistic('average_accuracy'), 2)} % (address {found.address})."
-        for label, found in zip(labels, mine, strict=True)
-        if found in best
-    ]
+    told = []
+    for search in searches(mine):
+        best = search.best
+        label = escape(labels[mine.index(best)])
+        found = f"{search.equal} are equal" if search.equal else f"the best was **{label}**"
+        told.append(
+            f"Of the {search.tried} settings tried on {where}, {count_seeds(len(best.rows))} each, "
+            f"{found}: {spread(best.statistic('average_accuracy'), 2)} % (address {best.address})."
+        )
+    return told

@@ -42,6 +42,13 @@ def deviations(ours: Statistic | None, paper: Printed | None) -> str:
     return f"{(ours.mean - paper.mean) / paper.std:+.1f}"
 
 
+def is_far(ours: Statistic | None, paper: Printed | None, far: float) -> bool:
+    """Say whether ours is more than so many of the paper's standard deviations away."""
+    if ours is None or paper is None or not paper.std:
+        return False
+    return abs(ours.mean - paper.mean) > far * paper.std
+
+
 def duration(seconds: float) -> str:
     """Return seconds, with a digit after the point only where it says something.
 

@@ -20,12 +20,15 @@ def rank_correlation(ones: Sequence[float], others: Sequence[float]) -> float | 
 
 
 def told_order(values: Mapping[str, float]) -> str:
-    """Return names by their values, the largest first.
+    """Return names by their values, the largest first, equal ones joined.
 
-    >>> told_order({"van": 30.4, "mega-ii": 54.3})
-    'mega-ii, van'
+    >>> told_order({"van": 30.4, "mega-ii": 54.3, "ewc": 30.4})
+    'mega-ii, van = ewc'
     """
-    return ", ".join(sorted(values, key=lambda name: -values[name]))
+    names = dict[float, list[str]]()
+    for name in values:
+        names.setdefault(values[name], []).append(name)
+    return ", ".join(" = ".join(names[value]) for value in sorted(names, reverse=True))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

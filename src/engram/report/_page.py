@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from engram.errors import EngramError
 from engram.report._comparison import comparable
 from engram.report._section import section
+from engram.report._setting import Setting
 from engram.report._standard import Standard
-from engram.report._summary import Setting, by_setting, summarise
+from engram.report._summary import by_setting, summarise
 from engram.runs import Row
 
 GENERATED = "<!-- Generated: do not edit. -->"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engram.errors import EngramError, unknown
+from engram.files import whole_file
 from engram.report._markdown import escape
 from engram.report._sheets import SHEETS, sheet_markdown
-from engram.runs import stamp, whole_file
+from engram.runs import stamp
 
 Rows = Sequence[Mapping[str, Any]]
 _PATTERN = "performance-*.json"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engram import metrics
+from engram.files import whole_file
 from engram.report._measures import accuracy_matrix
 from engram.report._standard import Standard
 from engram.report._summary import Summary, set_address
-from engram.runs import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -38,7 +38,7 @@ def reproduction(part: str, summaries: Sequence[Summary], standard: Standard) ->
     """Return a part of the reproduction as Markdown, every line with its receipt.
 
     A part is a benchmark of the paper's, ``limited-examples``, ``many-tasks``, ``k2``,
-    ``claims`` or ``missing``.
+    ``claims`` or ``missing``; ``far`` is made by `far_lines`, as it has links in it.
     """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     if part in papers_benchmarks():
@@ -47,7 +47,8 @@ def reproduction(part: str, summaries: Sequence[Summary], standard: Standard) ->
         return "\n\n".join(_sweep(name, trained, standard) for name in _SWEEPS[part])
     others = {"k2": _k2, "claims": _claims, "missing": _missing}
     if part not in others:
-        raise unknown("part of the reproduction", part, [*papers_benchmarks(), *_SWEEPS, *others])
+        known = [*papers_benchmarks(), *_SWEEPS, *others, "far"]
+        raise unknown("part of the reproduction", part, known)
     return others[part](trained, standard)
 
 
@@ -105,9 +106,9 @@ def _missing(summaries: Sequence[Summary], standard: Standard) -> str:
     for benchmark in papers_benchmarks():
         absent[benchmark] = _lacking(benchmark, summaries, standard)
     for name in (name for names in _SWEEPS.values() for name in names):
-        found = representatives(in_setting(summaries, name), standard)
+        usual = [each.method for each in in_setting(summaries, name) if standard.is_preset(each)]
         title = definitions()["settings"][name]["title"]
-        absent[title] = [method for method in _SWEPT if method not in found]
+        absent[title] = [method for method in _SWEPT if method not in usual]
     for name in _K2:
         if not recorded_k2(in_setting(summaries, name)):
             absent[f"k2, {definitions()['settings'][name]['title']}"] = ["mega-i"]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engram.report._comparison import comparable, compare
-from engram.report._failures import told_failures
+from engram.report._failures import told_failures, told_seeds
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
 from engram.report._numbers import NOTHING, difference, duration, spread
 from engram.report._standard import Standard
 from engram.report._summary import Summary
-from engram.report._tuning import best_of_each
+from engram.report._tuning import searches
 
 
 class Line(NamedTuple):
@@ -56,7 +56,9 @@ def _numbers(lines: Sequence[Line], standard: Standard) -> list[str]:
             theirs = [spread(number, metric.digits) for number in paper]
             apart = [difference(*pair, metric.digits) for pair in zip(ours, paper, strict=True)]
             rows = list(zip(labels, cells, theirs, apart, strict=True))
-            tables.append(markdown_table(["method", metric.title, "paper", "difference"], rows))
+            width = 3 if lines[0].summary.stand_in else 4  # a stand-in's heights are not compared
+            head = ["method", metric.title, "paper", "difference"][:width]
+            tables.append(markdown_table(head, [row[:width] for row in rows]))
         else:
             header.append(metric.title)
             columns.append(cells)
@@ -65,11 +67,16 @@ def _numbers(lines: Sequence[Line], standard: Standard) -> list[str]:
 
 
 def _best(lines: Sequence[Line]) -> list[str]:
-    best = best_of_each([line.summary for line in lines])
+    found = searches([line.summary for line in lines])
+    best = [search.best for search in found if not search.equal]
     named = [escape(line.label) for line in lines if line.summary in best]
-    if not named:
-        return []
-    return [f"The best average accuracy without a seed that diverged: {', '.join(named)}."]
+    equal = [
+        f"Of the settings of {escape(search.best.method)} {search.equal} are equal."
+        for search in found
+        if search.equal
+    ]
+    told = f"The best average accuracy without a seed that diverged: {', '.join(named)}."
+    return [*([told] if named else []), *equal]
 
 
 def _failures(lines: Sequence[Line]) -> list[str]:
@@ -107,7 +114,7 @@ def _receipts(lines: Sequence[Line]) -> str:
     rows = [
         [
             line.label,
-            str(len(line.summary.rows)),
+            told_seeds(line.summary),
             duration(line.summary.seconds),
             line.summary.device,
             line.summary.dates,

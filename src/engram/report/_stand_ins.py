@@ -10,10 +10,12 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from engram.errors import EngramError, unknown
+from engram.report._data_names import data_name, short_data
 from engram.report._markdown import escape
 from engram.report._paper import papers_benchmarks
+from engram.streams import OTHER
 
-_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(f"{OTHER}[0-9a-f]{{64}}")
 _LONGEST = 60  # letters of a label, which has to fit a heading
 
 
@@ -29,16 +31,16 @@ class StandIn(NamedTuple):
 
 
 def stand_in(identity: Mapping[str, Any]) -> StandIn | None:
-    """Return what a result's data stands in with, or None where it is not known to be a stand-in.
+    """Return what a result's data stands in with, or None where it is no listed stand-in.
 
-    It is known by the checksum that the result is filed under.
+    It is known by the name that the data is filed under.
     """
-    found = _known().get(identity.get("data", ""))
+    found = _known().get(data_name(identity))
     return found if found is not None and found.benchmark == identity["benchmark"] else None
 
 
 def read_stand_ins(text: str) -> dict[str, StandIn]:
-    """Return the stand-ins of a file by checksum: ``{"…": {"benchmark", "label", "note"}}``.
+    """Return the stand-ins of a file by data: ``{"other-…": {"benchmark", "label", "note"}}``.
 
     An EngramError says what is wrong with it.
     """
@@ -47,17 +49,17 @@ def read_stand_ins(text: str) -> dict[str, StandIn]:
     except ValueError as error:
         raise EngramError(f"stand-ins must be JSON: {error}.") from None
     if not isinstance(entries, dict):
-        raise EngramError("stand-ins must be a JSON object, by the checksum of their data.")
+        raise EngramError("stand-ins must be a JSON object, by the names of their data.")
     read = dict[str, StandIn]()
-    for checksum, fields in entries.items():
-        if not _CHECKSUM.fullmatch(checksum):
+    for name, fields in entries.items():
+        if not _NAME.fullmatch(name):
             raise EngramError(
-                f"a stand-in's checksum must be 64 digits of 0 to f, not {checksum!r}."
+                f"a stand-in's data must be {OTHER} and 64 digits of 0 to f, not {name!r}."
             )
-        made = _checked(fields, checksum[:10])
+        made = _checked(fields, short_data(name))
         if any(made[:2] == other[:2] for other in read.values()):
             raise EngramError(f"label must not be that of two stand-ins, as {made.label!r} is.")
-        read[checksum] = made
+        read[name] = made
     return read
 
 

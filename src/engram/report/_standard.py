@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import EngramError
+from engram.report._commands import again, was_typed
+from engram.report._data_names import data_name, short_data
 from engram.report._definitions import preset_names
-from engram.report._identity import PRECISION, data_checksum, flat, same_settings, tried
+from engram.report._identity import PRECISION, flat, same_settings, tried
 from engram.report._paper import Printed, printed
-from engram.report._settings import value_text
 from engram.report._summary import Summary
 from engram.runs import canonical
 
@@ -25,6 +25,7 @@ class Standard:
 
     def __init__(self, laboratory: Laboratory) -> None:
         self._laboratory = laboratory
+        self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def label(self, summary: Summary) -> str:
         """Return the name of one line that stands alone."""
@@ -34,14 +35,14 @@ class Standard:
         """Return the name of each line of a table: ``mega-i epsilon=0.01``.
 
         It is the method's, with whatever is not as usual; on tuning tasks with all that is tried.
-        What was run alike on two versions of the data is told apart by their checksums.
+        What was run alike on two versions of the data is told apart by their names.
         """
         labels = [self._label(summary, tried(summary, summaries)) for summary in summaries]
-        data = [data_checksum(summary) for summary in summaries]
+        data = [data_name(summary.identity) for summary in summaries]
         versions = Counter(label for label, _ in set(zip(labels, data, strict=True)))
         return [
-            f"{label} data={checksum[:10]}" if versions[label] > 1 else label
-            for label, checksum in zip(labels, data, strict=True)
+            f"{label} data={short_data(name)}" if versions[label] > 1 else label
+            for label, name in zip(labels, data, strict=True)
         ]
 
     def preset_label(self, summary: Summary) -> str:
@@ -49,9 +50,7 @@ class Standard:
 
         What 20 tasks of 200 examples are run with, say, is usual there.
         """
-        names = [*preset_names(summary.setting), summary.setting.benchmark]
-        usual = flat(self._usual_of(names[0], summary.method))
-        given = flat(summary.identity)
+        usual, given = flat(self._preset(summary)), flat(summary.identity)
         told = [f"{key}={given[key]}" for key in given if given[key] != usual.get(key)]
         return " ".join([summary.method, *told])
 
@@ -78,42 +77,35 @@ class Standard:
         return [f"{key}={given[key]}" for key in told]
 
     def command(self, summary: Summary) -> str:
-        """Return the command that trains these runs again, with today's presets.
-
-        Where one's own data or a stand-in lies is no part of what a result is filed under: that
-        command is the one that was typed, from wherever it was.
-        """
-        given, usual = summary.identity, self._usual(summary)
-        if summary.stand_in or summary.setting.benchmark.endswith(f"-{data_checksum(summary)}"):
-            return summary.rows[-1].command
-        words = ["engram", "run", summary.setting.benchmark, summary.method]
-        words += ["--seeds", str(max(row.seed for row in summary.rows) + 1)]
-        for name in ("tasks", "examples"):
-            if given[name] != usual.get(name):
-                words += [f"--{name}", str(given[name])]
-        for key, value in given["settings"].items():
-            if value != usual.get("settings", {}).get(key):
-                words += ["--set", f"{key}={value_text(value)}"]
-        return shlex.join(words)
+        """Return the command that trains these runs again, or that was typed to (`was_typed`)."""
+        return (
+            summary.rows[-1].command if was_typed(summary) else again(summary, self._usual(summary))
+        )
 
     def printed(self, summary: Summary, metric: str) -> Printed | None:
-        """Return the paper's number if the setting is the paper's own, else None.
+        """Return the paper's number if setting and data are the paper's own, else None.
 
-        In which precision a device multiplies is no setting of the paper's.
+        In which precision a device multiplies is no setting of the paper's. A listed stand-in has
+        the paper's numbers beside it, as other data has not.
         """
         usual, given = self._usual(summary), summary.identity
         same = all(usual.get(key) == given.get(key) for key in ("tasks", "examples"))
-        if not same or not same_settings(usual, given):
+        if not same or summary.setting.other or not same_settings(usual, given):
             return None
         return printed(summary.setting.benchmark, summary.method, metric)
 
     def share(self, summary: Summary) -> float | None:
         """Return how much of the paper's own run this was, in examples, or None of another's."""
         usual, given = self._usual(summary), summary.identity
-        if not usual or not same_settings(usual, given):
+        if not usual or summary.setting.other or not same_settings(usual, given):
             return None
         done, whole = (each["tasks"] * each["examples"] for each in (given, usual))
         return float(done / whole)
+
+    def is_preset(self, summary: Summary) -> bool:
+        """Say whether this is what the laboratory runs in this setting, in whatever precision."""
+        usual, given = self._preset(summary), summary.identity
+        return usual.get("examples") == given.get("examples") and same_settings(usual, given)
 
     def strangeness(self, summary: Summary) -> tuple[int, int, bool]:
         """Return how many settings are not as the paper's nearest setting has them, and its rank.
@@ -129,10 +121,21 @@ class Standard:
             (len(keys - {PRECISION}), rank, PRECISION in keys) for rank, keys in enumerate(apart)
         )
 
+    def _preset(self, summary: Summary) -> Mapping[str, Any]:
+        """Return what is usual where the setting has a name of its own, or else the benchmark."""
+        names = [*preset_names(summary.setting), summary.setting.benchmark]
+        return self._usual_of(names[0], summary.method)
+
     def _usual(self, summary: Summary) -> Mapping[str, Any]:
         return self._usual_of(summary.setting.benchmark, summary.method)
 
     def _usual_of(self, benchmark: str, method: str) -> Mapping[str, Any]:
+        key = benchmark, method
+        if key not in self._known:
+            self._known[key] = self._specified(*key)
+        return self._known[key]
+
+    def _specified(self, benchmark: str, method: str) -> Mapping[str, Any]:
         try:
             spec = self._laboratory.specify(benchmark, method)
         except EngramError:  # a result of another version's method: nothing is usual about it

@@ -3,48 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from engram.report._data_names import data_name, is_other, short_data
 from engram.report._measures import Statistic, measure
+from engram.report._setting import Setting
 from engram.report._stand_ins import StandIn, stand_in
 from engram.runs import Row, canonical
-
-
-class Setting(NamedTuple):
-    """Methods are compared where these agree."""
-
-    benchmark: str
-    tasks: int
-    examples: int
-    split: str = "training"
-    stand_in: str = ""  # the label of what stands in for the benchmark's data, if anything does
-
-    @property
-    def place(self) -> str:
-        """The benchmark, and what stands in for its data.
-
-        >>> Setting("split-awa", 17, 3000, stand_in="50 classes of TinyImageNet").place
-        'split-awa (stand-in: 50 classes of TinyImageNet)'
-        """
-        return f"{self.benchmark} (stand-in: {self.stand_in})" if self.stand_in else self.benchmark
-
-    @property
-    def title(self) -> str:
-        """What a reader calls it."""
-        kind = "" if self.split == "training" else f"{self.split} "
-        return f"{self.place}, {self.tasks:,} {kind}tasks of {self.examples:,} examples"
-
-    @property
-    def slug(self) -> str:
-        """What a file is called after it."""
-        label = re.sub(r"[^a-z0-9]+", "-", self.stand_in.lower()).strip("-")
-        kind = f"-stand-in-{label}" if label else ""
-        kind += "" if self.split == "training" else f"-{self.split}"
-        return f"{self.benchmark}{kind}-{self.tasks}x{self.examples}"
 
 
 @dataclass(frozen=True)
@@ -66,13 +34,16 @@ class Summary:
     @property
     def setting(self) -> Setting:
         """Where the method was run."""
-        names = (name for name in Setting._fields[:-1] if name in self.identity)
-        label = self.stand_in.label if self.stand_in else ""
-        return Setting(**{name: self.identity[name] for name in names}, stand_in=label)
+        names = ("benchmark", "tasks", "examples", "split")
+        known = {name: self.identity[name] for name in names if name in self.identity}
+        if self.stand_in:
+            return Setting(**known, stand_in=self.stand_in.label)
+        data = data_name(self.identity)
+        return Setting(**known, other=short_data(data) if is_other(data) else "")
 
     @property
     def stand_in(self) -> StandIn | None:
-        """What stands in for the benchmark's data, if anything is known to."""
+        """What stands in for the benchmark's data, if it is a listed stand-in."""
         return stand_in(self.identity)
 
     @property
@@ -135,7 +106,7 @@ def by_data(summaries: Iterable[Summary]) -> list[list[Summary]]:
     """Gather what was run on the same data: stand-ins last, and what has more runs first."""
     gathered: dict[tuple[str, str], list[Summary]] = {}
     for summary in summaries:
-        key = summary.setting.stand_in, summary.identity.get("data", "")
+        key = summary.setting.stand_in, data_name(summary.identity)
         gathered.setdefault(key, []).append(summary)
     runs = {key: sum(len(each.rows) for each in alike) for key, alike in gathered.items()}
     return [gathered[key] for key in sorted(gathered, key=lambda key: (key[0], -runs[key], key))]

@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from engram.report._failures import told_seeds
 from engram.report._measures import METRICS, Statistic
 from engram.report._numbers import duration, spread
 from engram.report._paper import Printed
@@ -35,7 +36,7 @@ def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
         cells = [
             label,
             *(_tight(summary.statistic(metric.name), metric.digits) for metric in METRICS),
-            _seeds(summary),
+            told_seeds(summary),
             duration(summary.seconds),
             *([_tight(paper, 2)] if any(printed) else []),
         ]
@@ -45,8 +46,3 @@ def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
 
 def _tight(number: Statistic | Printed | None, digits: int) -> str:
     return spread(number, digits).replace(" ", "")  # or it would not fit 80 columns
-
-
-def _seeds(summary: Summary) -> str:
-    failed = len(summary.failures)
-    return f"{len(summary.rows)}" + (f" ({failed} failed)" if failed else "")

@@ -20,7 +20,7 @@ def check_tensorboard() -> Any:  # noqa: ANN401 (a class of an optional library)
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise EngramError(
-            "TensorBoard is not installed: `pip install engram[tensorboard]` does it."
+            "TensorBoard is not installed: `pip install tensorboard` does it."
         ) from None
     return SummaryWriter
 

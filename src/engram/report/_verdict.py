@@ -22,8 +22,9 @@ class Part:
     """One number that a claim is about, and the open range where the claim puts it.
 
     ``of`` and ``than`` are methods or ``"median"``; the number is of - than, of / than, or of
-    alone. It is held where the whole 95 % interval lies in the range, not held where none of it
-    does, and cannot be told where results are missing or the seeds do not settle it.
+    alone. It is held where the whole 95 % interval lies in the range, not held where all of it
+    lies beyond a bound, and cannot be told where results are missing or the seeds do not settle
+    it: nor do seeds that are all equal to the bound.
     """
 
     measure: str
@@ -45,7 +46,7 @@ class Part:
             return Verdict.OPEN
         if self.above < self.ours.low and self.ours.high < self.below:
             return Verdict.HELD
-        if self.ours.high <= self.above or self.ours.low >= self.below:
+        if self.ours.high < self.above or self.ours.low > self.below:
             return Verdict.NOT_HELD
         return Verdict.OPEN
 
@@ -67,11 +68,14 @@ class Claim:
 
     @property
     def mark(self) -> str:
-        """The verdict, and whether numbers of it were measured on stand-ins."""
+        """The verdict in words, and whether numbers of it were measured on stand-ins."""
         told = [bool(part.stand_in) for part in self.parts if part.ours is not None]
+        complete = len(told) == len(self.parts)
+        unsettled = complete and self.verdict is Verdict.OPEN
+        words = "not settled by the seeds" if unsettled else self.verdict.value
         if not any(told):
-            return self.verdict.value
-        return f"{self.verdict.value}, {'' if all(told) else 'in part '}on a stand-in"
+            return words
+        return f"{words}, {'' if all(told) else 'in part '}on a stand-in"
 
     def count(self, verdict: Verdict) -> int:
         """Return how many parts have this verdict."""

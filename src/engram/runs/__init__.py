@@ -5,7 +5,6 @@ from engram.runs._checkpoints import Checkpoints
 from engram.runs._checks import check_disk, check_interval, check_seeds, resolve_device
 from engram.runs._choice import Choice, Trial
 from engram.runs._executor import execute
-from engram.runs._files import whole_file
 from engram.runs._interrupt import Terminated
 from engram.runs._laboratory import Laboratory, Run
 from engram.runs._lines import Contents, read_contents, read_lines, write_lines
@@ -45,6 +44,5 @@ __all__ = [
     "resolve_device",
     "stamp",
     "step_records",
-    "whole_file",
     "write_lines",
 ]

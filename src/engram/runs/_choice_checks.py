@@ -9,7 +9,7 @@ from engram.runs._field_checks import (
     check_created,
     check_identity,
     check_known,
-    check_strings,
+    check_plain,
     short,
     typed,
     within,
@@ -37,7 +37,7 @@ def check_choice(fields: object, form: str) -> dict[str, Any]:
         raise EngramError(f"format must be {form!r}, not {short(choice['format'])}.")
     typed("choice", choice, _CHOICE)
     check_known("choice", choice, _CHOICE)
-    check_strings(choice)
+    check_plain(choice)
     if check_identity(choice["identity"]).get("split") != "tuning":
         raise EngramError("A choice must be made on tuning tasks.")
     check_created(choice["created"])

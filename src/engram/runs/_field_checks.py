@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -62,17 +63,22 @@ def check_created(text: str) -> None:
         raise EngramError(f"created must look like {TIME_FORMAT}, not {text!r}.") from None
 
 
-def check_strings(value: object) -> None:
-    """Refuse control characters and line breaks: names and sentences end up on terminals."""
+def check_plain(value: object) -> None:
+    """Refuse control characters and line breaks, as texts end up on terminals, and infinities.
+
+    JSON has none of these, but 1e999 is read as one.
+    """
     if isinstance(value, str) and not value.isprintable():
         raise EngramError(f"A row may hold printable text only, not {short(value)}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise EngramError(f"A row may hold finite numbers only, not {value}.")
     if isinstance(value, dict):
         for key, entry in value.items():
-            check_strings(key)
-            check_strings(entry)
+            check_plain(key)
+            check_plain(entry)
     elif isinstance(value, list):
         for entry in value:
-            check_strings(entry)
+            check_plain(entry)
 
 
 def within(entry: object, most: float) -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from engram.errors import EngramError
+from engram.files import whole_file
 from engram.runs._choice import Choice
-from engram.runs._files import whole_file
 from engram.runs._row import Row
 
 _LONGEST = 2**26  # bytes of a line: what goes on and on is no file of results

@@ -12,7 +12,7 @@ from engram.runs._field_checks import (
     check_created,
     check_identity,
     check_known,
-    check_strings,
+    check_plain,
     short,
     typed,
     within,
@@ -36,7 +36,7 @@ def check_row(fields: object) -> dict[str, Any]:
     """Return the fields of a row if they are whole and sound; EngramError says what is wrong."""
     row = typed("row", fields, _ROW)
     check_known("row", row, _ROW)
-    check_strings(row)
+    check_plain(row)
     identity = check_identity(row["identity"])
     if not 0 <= row["seed"] < 2**63:
         raise EngramError(f"seed must be from 0 to 2^63 - 1, not {row['seed']}.")

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from engram.errors import EngramError
-from engram.runs._files import whole_file
+from engram.files import whole_file
 
 DEFAULT_STORE = Path("engram-results/store.sqlite")
 _ADDRESS = re.compile("[0-9a-f]{64}")

@@ -10,12 +10,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from engram.data import ImageSet, checksum, load, load_weights, weights_checksum
+from engram.data import ImageSet, checksum, load, load_weights, sources, weights_checksum
 from engram.errors import EngramError
 from engram.models import Network, ResNet
 from engram.settings import setting
 from engram.streams._benchmark import Benchmark
 from engram.streams._large_images import LargeImages
+from engram.streams._other_data import data_name
 from engram.streams._shuffled import shuffled_parts
 from engram.streams._split import ImageSettings, Part, only
 
@@ -90,10 +91,17 @@ class SplitCub(LargeImages):
 
 
 def _checksum(settings: CubSettings) -> str:
+    """Return the name of the data: that of others where training starts from other weights.
+
+    Weights are known by what their file holds, wherever it lies.
+    """
+    images = checksum(_NAME)
     if settings.weights == "none":
-        return checksum(_NAME)
-    both = f"{checksum(_NAME)} {weights_checksum(settings.weights)}"
-    return hashlib.sha256(both.encode()).hexdigest()
+        return data_name(images, papers=False)
+    weights = weights_checksum(settings.weights)
+    both = hashlib.sha256(f"{images} {weights}".encode()).hexdigest()
+    public = any(source.checksum == f"sha256:{weights}" for source in sources())
+    return data_name(both, papers=public)
 
 
 SPLIT_CUB = Benchmark(

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engram.data import Group, Photos, load_photos, natural
 from engram.errors import EngramError
 from engram.models import ResNet
 from engram.settings import setting
+from engram.streams._folder_tasks import folder_tasks
 from engram.streams._own_benchmark import OwnBenchmark, own_benchmark, own_place
 from engram.streams._own_stream import OwnStream
-from engram.streams._own_tasks import OwnSettings, OwnTasks, checked, held_out
-from engram.streams._split import ImageSettings, Numbers, Part
+from engram.streams._own_tasks import OwnSettings, OwnTasks
+from engram.streams._split import ImageSettings, Numbers
 
 LIKE = "split-cifar"
 _SMALL = 64  # pixels that the stem of the small network suits
@@ -31,7 +30,10 @@ class FolderSettings(ImageSettings, OwnSettings):
         64, "pixels of each side that images are resized to", least=16, most=1024, place=True
     )
     classes_per_task: int = setting(
-        2, "classes dealt out to a task where folders are classes alone", least=1, place=True
+        0,
+        "classes dealt out to a task where folders are classes alone; 0: two",
+        least=0,
+        place=True,
     )
 
 
@@ -81,58 +83,11 @@ def folder_benchmark(path: str) -> OwnBenchmark:
         place.resolve().name,
         FolderSettings,
         like=LIKE,
-        read=lambda settings: _tasks(place, settings),
+        read=lambda settings: folder_tasks(
+            place, settings.size, settings.classes_per_task, settings.test_share
+        ),
         build=FolderStream,
     )
-
-
-def _tasks(folder: Path, settings: FolderSettings) -> OwnTasks:
-    photos = load_photos(folder, settings.size)
-    classes = sorted({group.name for group in photos.groups}, key=natural)
-    numbers = {name: number for number, name in enumerate(classes)}
-    of_group = np.array([numbers[group.name] for group in photos.groups])
-    dealt = _dealt(photos.groups, of_group, classes, settings.classes_per_task)
-    separate = len(photos.images.test_labels) > 0
-    images = photos.images._replace(class_names=tuple(classes))
-    if not separate:  # then the tests are among the images
-        _check_counts(folder, photos)
-        images = images._replace(test_images=images.train_images)
-    parts = []
-    for task, groups in enumerate(dealt.values()):
-        rows, labels = _chosen(photos.images.train_labels, groups, of_group)
-        if separate:
-            part = Part(rows, labels, *_chosen(photos.images.test_labels, groups, of_group))
-        else:
-            part = held_out(rows, labels, task, settings.test_share)
-        parts.append(part)
-    return checked(OwnTasks(images, parts, list(dealt)), str(folder))
-
-
-def _dealt(
-    groups: Sequence[Group], of_group: Numbers, classes: Sequence[str], per_task: int
-) -> dict[str, list[int]]:
-    """Return the groups of each task, by the task's name."""
-    dealt: dict[str, list[int]] = {}
-    for place, (group, number) in enumerate(zip(groups, of_group.tolist(), strict=True)):
-        start = number // per_task * per_task
-        together = ", ".join(classes[start : start + per_task])
-        dealt.setdefault(group.task or together, []).append(place)
-    return dealt
-
-
-def _chosen(labels: Numbers, groups: Sequence[int], of_group: Numbers) -> tuple[Numbers, Numbers]:
-    rows = np.flatnonzero(np.isin(labels, groups))
-    return rows, of_group[labels[rows]]
-
-
-def _check_counts(folder: Path, photos: Photos) -> None:
-    counts = np.bincount(photos.images.train_labels)
-    for group, count in zip(photos.groups, counts, strict=True):
-        if count < 2:
-            raise EngramError(
-                f"{str(folder / group.task / group.name)!r} must have two images or more, one to "
-                "train on and one to test on, and has one."
-            )
 
 
 def _moments(images: np.ndarray, rows: Numbers) -> tuple[Tensor, Tensor]:

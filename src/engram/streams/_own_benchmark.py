@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engram.errors import EngramError
+from engram.errors import EngramError, on_one_line
 from engram.settings import Settings
 from engram.streams._benchmark import Benchmark
 from engram.streams._own_tasks import OwnTasks
@@ -98,7 +98,7 @@ def own_place(kind: str, path: str) -> Path:
 
 @cache
 def _tell_once(remark: str) -> None:
-    _LOG.warning(remark)
+    _LOG.warning(on_one_line(remark))
 
 
 def filed(name: str, settings: type[Settings], like: str) -> OwnBenchmark:

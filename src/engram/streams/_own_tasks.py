@@ -66,12 +66,16 @@ def held_out(rows: Numbers, labels: Numbers, task: int, share: float) -> Part:
     return Part(rows[~test], labels[~test], rows[test], labels[test])
 
 
-def checked(own: OwnTasks, place: str) -> OwnTasks:
-    """Return the tasks if they can be learned and tested; EngramError says what is wrong."""
+def checked(own: OwnTasks, place: str, remedy: str) -> OwnTasks:
+    """Return the tasks if they can be learned and tested; EngramError says what is wrong.
+
+    ``remedy`` is what to do about a task that is too small.
+    """
     for part, name in zip(own.parts, own.names, strict=True):
         if not len(part.test):
             raise EngramError(
-                f"The task {name!r} of {place} has nothing to test on: no class has two examples."
+                f"The task {name!r} of {place} has nothing to test on, for no class has two "
+                f"examples: {remedy}."
             )
         if strangers := set(part.test_labels.tolist()) - set(part.train_labels.tolist()):
             told = own.examples.class_names[min(strangers)]

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from engram.data import Columns, ImageSet, read_table
-from engram.errors import EngramError
+from engram.errors import EngramError, unknown
 from engram.models import MLP
 from engram.settings import setting
 from engram.streams._own_benchmark import OwnBenchmark, own_benchmark, own_place
@@ -110,7 +110,7 @@ def _tasks(path: Path, state: tuple[int, int], settings: TableSettings) -> OwnTa
         *_told(path, "missing numbers count as the first task's mean, marked", made.missing),
         *_told(path, "texts that the first task lacks count as one text", made.strangers),
     ]
-    return checked(OwnTasks(rows, parts, list(tasks), remarks), str(path))
+    return checked(OwnTasks(rows, parts, list(tasks), remarks), str(path), _remedy(settings))
 
 
 def _inputs(columns: Columns, settings: TableSettings) -> Columns:
@@ -128,12 +128,21 @@ def _inputs(columns: Columns, settings: TableSettings) -> Columns:
     for setting_, names in named.items():
         for name in names:
             if name and name not in columns:
-                raise EngramError(f"{setting_} must name a column, not {name!r}; {there}.")
+                raise unknown(f"column for {setting_} called", name, columns)
     apart = {settings.target, settings.task, settings.time, *listed["ignore"]}
     inputs = {name: texts for name, texts in columns.items() if name not in apart}
     if not inputs:
         raise EngramError(f"No column is left to predict {settings.target!r} from; {there}.")
     return inputs
+
+
+def _remedy(settings: TableSettings) -> str:
+    """Return what to do about a task with too few rows."""
+    if settings.task:
+        return "join it with another task, or leave its rows out"
+    if settings.period == "equal":
+        return "take fewer parts (--set parts=…)"
+    return "take a longer period, or equal parts (--set period=equal)"
 
 
 def _told(path: Path, what: str, counts: Mapping[str, int]) -> list[str]:

@@ -37,6 +37,7 @@ def by_time(column: str, texts: Sequence[str], period: str, parts: int) -> dict[
     _check_filled("time", column, texts)
     if period == "equal":
         return _equal_parts(column, _order(column, texts), parts)
+    _check_calendar(column, texts, period)
     each = dict.fromkeys(texts)  # so that of several mistakes the first is told
     named = {text: _PERIODS[period](_time(column, texts, text)) for text in each}
     return _rows_by([named[text] for text in texts], sorted(set(named.values())))
@@ -106,6 +107,17 @@ def _time(column: str, texts: Sequence[str], text: str) -> datetime:
             f"Column {column!r} must hold dates like 2024-12-31 or times like 2024-12-31T23:59, "
             f"not {text!r} as in data row {texts.index(text) + 1}."
         ) from None
+
+
+def _check_calendar(column: str, texts: Sequence[str], period: str) -> None:
+    """Refuse numbers where the calendar cuts, but not 20241231, nor years to be cut by year."""
+    dates = r"\d{8}|\d{4}" if period == "year" else r"\d{8}"
+    each = dict.fromkeys(texts)
+    if as_numbers(list(each)) is not None and not all(re.fullmatch(dates, text) for text in each):
+        raise EngramError(
+            f"period must be equal (--set period=equal) where time is a column of numbers, as "
+            f"{column!r} is, not {period!r}."
+        )
 
 
 def _check_filled(setting: str, column: str, texts: Sequence[str]) -> None:

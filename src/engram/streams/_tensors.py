@@ -121,7 +121,7 @@ def _tasks(train: list[Arrays], test: list[Arrays] | None, settings: OwnSettings
         for task, mine in enumerate(rows[: len(train)])
     ]
     numbered = [f"task {task + 1}" for task in range(len(train))]
-    return checked(OwnTasks(examples, parts, numbered), "tasks")
+    return checked(OwnTasks(examples, parts, numbered), "tasks", "give tests")
 
 
 def _told(arrays: Sequence[Arrays]) -> str:

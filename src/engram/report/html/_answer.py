@@ -1,4 +1,4 @@
-"""The first thing a reader wants to know: whether MEGA-II beats A-GEM."""
+"""The first thing a reader wants to know: whether MEGA-II beats A-GEM or VAN."""
 
 from __future__ import annotations
 
@@ -9,64 +9,37 @@ from engram.report._quantities import mean_quantity
 from engram.report._standard import Standard
 from engram.report._summary import Summary
 from engram.report.html._claims_list import signed_interval
-from engram.report.html._duel import Duel, duels
+from engram.report.html._duel import RULE, TOO_SHORT, Duel, duels
 from engram.report.html._element import Markup, element
+from engram.report.html._headline import headline, opponents, question
 from engram.report.html._names import method_name, papers_benchmarks, setting_name
 from engram.report.html._table import Column, Table, show_table
 
-_PAIR = ("mega-ii", "a-gem")
 _CARDS = 4  # as many as the paper has benchmarks
-_NOT_YET = (
-    "That cannot be told yet: in no setting of this store were both run with two seeds or more."
-)
 
 
-def answer(summaries: Sequence[Summary], standard: Standard) -> Markup:
-    """Return the answer: on what, by how much, how sure, at what cost."""
-    found = duels(summaries, standard, _PAIR)
-    missing = _missing(found)
+def answer(summaries: Sequence[Summary], standard: Standard, *, paper: bool) -> Markup:
+    """Return the answer: on what, by how much, how sure, at what cost.
+
+    What is missing of the paper's benchmarks is told if the page is about the paper.
+    """
+    found = duels(summaries, standard)
+    rule = RULE if any(duel.opponent != "A-GEM" for duel in found) else ""
+    missing = _missing(found) if paper else ""
     return element(
         "section",
-        element("h2", "Does MEGA-II beat A-GEM?"),
-        element("p", _headline(found) if found else _NOT_YET, class_="headline"),
-        element("p", missing, class_="note") if missing else None,
+        element("h2", question(found)),
+        element("p", headline(found), class_="headline"),
+        [element("p", note, class_="note") for note in (rule, missing) if note],
         element("div", [_card(duel, standard) for duel in found[:_CARDS]], class_="cards"),
         show_table(_table(found[_CARDS:])) if found[_CARDS:] else None,
         id="answer",
     )
 
 
-def _headline(found: Sequence[Duel]) -> str:
-    better = [duel for duel in found if duel.gain.low > 0]
-    worse = [duel for duel in found if duel.gain.high < 0]
-    answered = "Yes" if len(better) == len(found) else "Not everywhere" if better else "No"
-    gains = [duel.gain.mean for duel in better]
-    by = f", by {_from_to(gains)} points of average accuracy" if gains else ""
-    unsettled = len(found) - len(better) - len(worse)
-    rest = [f"it is behind in {len(worse)}"] if worse else []
-    rest += [f"the seeds do not settle it in {unsettled}"] if unsettled else []
-    tail = f" ({'; '.join(rest)})" if rest else ""
-    times = [duel.times for duel in found if duel.times is not None]
-    price = f", at {_from_to(times)} times A-GEM's seconds" if times else ""
-    where = f"{len(found)} {'setting' if len(found) == 1 else 'settings'}{_stand_ins(found)}"
-    return f"{answered}: it is ahead in {len(better)} of {where}{by}{tail}{price}."
-
-
-def _stand_ins(found: Sequence[Duel]) -> str:
-    count = sum(bool(duel.setting.stand_in) for duel in found)
-    if not count:
-        return ""
-    return ", which is a stand-in" if len(found) == 1 else f", of which {count} on a stand-in"
-
-
-def _from_to(numbers: Sequence[float]) -> str:
-    """Return the range of some numbers, which may be one."""
-    low, high = f"{min(numbers):.2f}", f"{max(numbers):.2f}"
-    return low if low == high else f"{low} to {high}"
-
-
 def _missing(found: Sequence[Duel]) -> str:
-    told = {duel.setting.benchmark: duel.setting.stand_in for duel in reversed(found)}
+    papers = [duel.setting for duel in reversed(found) if not duel.setting.other]
+    told = {setting.benchmark: setting.stand_in for setting in papers}
     names = [
         f"{name} (stand-in alone)" if key in told else name
         for key, name in papers_benchmarks().items()
@@ -85,11 +58,11 @@ def _card(duel: Duel, standard: Standard) -> Markup:
         ("In the paper", _papers(duel, standard)),
         ("Best there", f"{method_name(duel.best.method)}, {best} %"),
     ]
-    mark = "held" if duel.gain.low > 0 else "not-held" if duel.gain.high < 0 else "open"
+    gain = element("b", f"{duel.gain.mean:+.2f}")
     return element(
         "article",
         element("h3", element("a", setting_name(duel.setting), href=f"#{duel.setting.slug}")),
-        element("p", element("b", f"{duel.gain.mean:+.2f}"), " points", class_=f"gain {mark}"),
+        element("p", gain, f" points against {duel.opponent}", class_=f"gain {duel.mark}"),
         element("dl", [[element("dt", name), element("dd", text)] for name, text in facts if text]),
         class_="card",
     )
@@ -97,10 +70,12 @@ def _card(duel: Duel, standard: Standard) -> Markup:
 
 def _table(found: Sequence[Duel]) -> Table:
     """Return the settings that have no card, a line each."""
-    columns = ["where", "MEGA-II", "A-GEM", "points", "95 % interval", "seeds ahead", "seconds"]
+    columns = ["where", "against", "MEGA-II", "the other", "points", "95 % interval"]
+    columns += ["seeds ahead", "seconds"]
     lines = [
         [
             setting_name(duel.setting),
+            duel.opponent,
             spread(duel.one.statistic("average_accuracy"), 2),
             spread(duel.other.statistic("average_accuracy"), 2),
             f"{duel.gain.mean:+.2f}",
@@ -110,8 +85,8 @@ def _table(found: Sequence[Duel]) -> Table:
         ]
         for duel in found
     ]
-    heads = [Column(title, number=title != "where") for title in columns]
-    return Table("MEGA-II against A-GEM in other settings", heads, lines)
+    heads = [Column(title, number=title not in ("where", "against")) for title in columns]
+    return Table(f"MEGA-II against {' or '.join(opponents(found))} in other settings", heads, lines)
 
 
 def _sure(duel: Duel) -> str:
@@ -131,10 +106,12 @@ def _against(duel: Duel, metric: str, digits: int) -> str:
 def _cost(duel: Duel) -> str:
     one, other = duel.one, duel.other
     seconds = f"{duration(one.seconds)} against {duration(other.seconds)} seconds a run"
-    if duel.times is None:
+    if duel.times is not None:
+        where = f"{duel.times:.2f} times, on {one.device}"
+    elif one.device != other.device:
         where = f"on {one.device} and {other.device}, so not to be compared"
     else:
-        where = f"{duel.times:.2f} times, on {one.device}"
+        where = f"on {one.device}; below {TOO_SHORT:.0f} seconds not compared"
     memory = [mean_quantity(each, "memory_bytes_in_all") for each in (one, other)]
     if memory[0] is None or memory[1] is None:
         return f"{seconds} ({where})"

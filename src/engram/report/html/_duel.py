@@ -1,20 +1,29 @@
-"""Two methods in every setting where both were run."""
+"""MEGA-II against one baseline in every setting where both were run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from engram.report._comparison import Comparison, comparable, compare
 from engram.report._estimate import Estimate
 from engram.report._quantities import representatives
+from engram.report._setting import Setting
 from engram.report._standard import Standard
-from engram.report._summary import Setting, Summary, by_setting
-from engram.report.html._names import setting_rank
+from engram.report._summary import Summary, by_setting
+from engram.report.html._names import method_name, setting_rank
+
+_BASELINES = ("ewc", "pi", "mas", "rwalk", "icarl", "mer", "prog-nn", "gem", "er")
+_OPPONENTS = ("a-gem", "van", *_BASELINES)  # the first that was run
+RULE = (
+    "MEGA-II is set against A-GEM; where that was not run, against VAN, which is plain training; "
+    "where neither was, against the first of the other baselines in the tables' order."
+)
+TOO_SHORT = 5.0  # seconds: what a shorter run takes says more of the machine than of the method
 
 
 class Duel(NamedTuple):
-    """Both methods in one setting."""
+    """MEGA-II and its opponent in one setting."""
 
     setting: Setting
     one: Summary
@@ -28,21 +37,39 @@ class Duel(NamedTuple):
         return Estimate.of(self.seeds.mean, self.seeds.std, self.seeds.seeds)
 
     @property
+    def opponent(self) -> str:
+        """The name of the other."""
+        return method_name(self.other.method)
+
+    @property
+    def mark(self) -> Literal["held", "not-held", "open"]:
+        """Whether the one is ahead beyond chance, behind, or the seeds do not settle it."""
+        return "held" if self.gain.low > 0 else "not-held" if self.gain.high < 0 else "open"
+
+    @property
     def times(self) -> float | None:
-        """How many times the other's seconds a run takes; None where the devices differ."""
-        if self.one.device != self.other.device or not self.other.seconds:
+        """How many times the other's seconds a run takes.
+
+        None where the devices differ, or runs are too short to tell.
+        """
+        alike = self.one.device == self.other.device
+        if not alike or min(self.one.seconds, self.other.seconds) < TOO_SHORT:
             return None
         return self.one.seconds / self.other.seconds
 
 
-def duels(summaries: Sequence[Summary], standard: Standard, pair: tuple[str, str]) -> list[Duel]:
-    """Return the settings where two methods have two finished seeds or more in common."""
+def duels(summaries: Sequence[Summary], standard: Standard) -> list[Duel]:
+    """Return the settings where MEGA-II and a baseline share two finished seeds or more.
+
+    The opponent is the first of the baselines, by ``RULE``.
+    """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     settings = by_setting(trained)
     found = []
     for setting in sorted(settings, key=setting_rank):
         chosen = [*representatives(settings[setting], standard).values()]
-        for one, other in comparable(chosen, pair):
+        pairs = [pair for name in _OPPONENTS for pair in comparable(chosen, ("mega-ii", name))]
+        for one, other in pairs[:1]:
             found.append(Duel(setting, one, other, compare(one, other), _best(chosen)))
     return found
 

@@ -15,26 +15,30 @@ _ENTRIES = (
     (
         "The paper's",
         "They stand beside runs of the paper's own setting only, in whatever precision. Δ/σ is "
-        "ours minus the paper's in the paper's standard deviations; more than 2 is underlined. In "
-        "the bars a diamond is the paper's number.",
+        "ours minus the paper's in the paper's standard deviations over its own seeds, which is no "
+        "test; more than 2 is underlined. In the bars a diamond is the paper's number.",
     ),
     (
         "Stand-ins",
         "Where the paper's data, or the weights it starts from, could not be had, others stand in. "
         "Such results are named so wherever they are shown, and the paper's numbers beside them "
-        "are of the real thing: the order of the methods can be compared, their heights cannot.",
+        "are of the real thing: the order of the methods can be compared, their heights cannot. "
+        "Results on any other data, called other-…, have no number of the paper's beside them.",
     ),
     (
         "How sure",
         "Methods are compared seed by seed, for equal seeds have equal tasks and examples: the "
-        "mean difference and its 95 % interval by Student's t. A claim's number is held where "
-        "the whole interval lies where the claim puts it, not held where none of it does, and "
-        "otherwise within chance. Nothing is corrected for the many comparisons.",
+        "mean difference and its 95 % interval by Student's t. One is ahead where the whole "
+        "interval is above 0; where 0 is in it the seeds do not settle it, and more of them may. "
+        "Nothing is corrected for the many comparisons.",
     ),
     (
         "Claims",
-        "A claim is held if all of its numbers are, and not held if one is not. Words such as "
-        "well above, close or much slower became bounds, which are ours and shown.",
+        "A claim's number is held where the whole interval lies where the claim puts it, not held "
+        "where all of it lies beyond a bound, and otherwise within chance. A claim is held if all "
+        "of its numbers are, and not held if one is not. Words such as well above, close or much "
+        "slower became bounds, which are ours and shown. Only runs with a setting's presets speak "
+        "of it.",
     ),
     (
         "Cost",
@@ -48,11 +52,16 @@ _ENTRIES = (
         "address is made of everything that can change a result.",
     ),
 )
+_OF_THE_PAPER = ("The paper's", "Stand-ins", "Claims")
 
 
-def guide() -> Markup:
-    """Return the explanations, closed until they are asked for."""
-    entries = [[element("dt", name), element("dd", text)] for name, text in _ENTRIES]
+def guide(*, paper: bool) -> Markup:
+    """Return the explanations, closed until asked for; the paper's where it is on the page."""
+    entries = [
+        [element("dt", name), element("dd", text)]
+        for name, text in _ENTRIES
+        if paper or name not in _OF_THE_PAPER
+    ]
     return element(
         "details", element("summary", "How to read this"), element("dl", entries), id="guide"
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from engram.report._setting import Setting
 from engram.report._standard import Standard
-from engram.report._summary import Setting, Summary
+from engram.report._summary import Summary
 
 
 class Style(NamedTuple):
@@ -95,7 +96,8 @@ def short_name(setting: Setting) -> str:
     >>> short_name(Setting("split-cub", 17, 300)), short_name(Setting("permuted-mnist", 20, 600))
     ('Split CUB', 'Permuted MNIST 20 × 600')
     """
-    name = benchmark_name(setting.benchmark) + (" (stand-in)" if setting.stand_in else "")
+    kind = " (stand-in)" if setting.stand_in else " (other data)" if setting.other else ""
+    name = f"{benchmark_name(setting.benchmark)}{kind}"
     return name if is_papers(setting) else f"{name} {setting.tasks} × {setting.examples:,}"
 
 
@@ -125,7 +127,8 @@ def setting_rank(setting: Setting) -> tuple[object, ...]:
     """
     order = [*_BENCHMARKS]
     place = order.index(setting.benchmark) if is_papers(setting) else len(order)
-    return (setting.split, place, setting.benchmark, setting.stand_in, *setting[1:3])
+    data = setting.stand_in, setting.other
+    return (setting.split, place, setting.benchmark, *data, *setting[1:3])
 
 
 def papers_benchmarks() -> Mapping[str, str]:
@@ -134,5 +137,9 @@ def papers_benchmarks() -> Mapping[str, str]:
 
 
 def is_papers(setting: Setting) -> bool:
-    """Say whether a setting is one of the paper's four benchmarks with all of its tasks."""
-    return setting.benchmark in _BENCHMARKS and setting.tasks == _PAPER_TASKS
+    """Say whether a setting is one of the paper's four benchmarks with all of its tasks.
+
+    A listed stand-in is one, other data is none.
+    """
+    known = setting.benchmark in _BENCHMARKS and not setting.other
+    return known and setting.tasks == _PAPER_TASKS

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engram.files import whole_file
 from engram.report.html._chart import Chart, Line, Series
-from engram.runs import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,12 +43,14 @@ def save_figure(
 def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     if charts[0].kind == "lines":
         size = (_WIDTH, _HEIGHT)
     else:
         size = (2.4 * len(charts) + 1.6, 0.9 + _BAR * sum(line.shown for line in lines))
-    figure = Figure(figsize=size, layout="constrained")
+    layout = ConstrainedLayoutEngine()
+    figure = Figure(figsize=size, layout=layout)
     FigureCanvasAgg(figure)
     room = round(_LETTERS_PER_INCH * size[0])
     figure.suptitle(textwrap.fill(_plain(title), room), fontsize=9, x=0.01, ha="left")
@@ -58,6 +60,8 @@ def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
         (_lines if chart.kind == "lines" else _bars)(axes, chart, shown, lines)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
+    layout.execute(figure)
+    figure.set_layout_engine(None)  # it holds for all files, and takes as long as drawing them
     return figure
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import resources
 
 from engram.report._quantities import held_bytes
-from engram.report._summary import Setting
+from engram.report._setting import Setting
 from engram.report.html._chart import Chart, Line, Series
 from engram.report.html._names import is_papers, method_name, style_of
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report._failures import told_failures
+from engram.report._failures import told_failures, told_seeds
 from engram.report._measures import METRICS, Metric, Statistic
-from engram.report._numbers import NOTHING, deviations, duration, spread
-from engram.report._paper import Printed
+from engram.report._numbers import NOTHING, deviations, duration, is_far, spread
 from engram.report._quantities import mean_quantity
 from engram.report._standard import Standard
 from engram.report._summary import Summary
@@ -40,12 +39,15 @@ def results_table(caption: str, summaries: Sequence[Summary], standard: Standard
             columns.append(Column(metric.title))
             continue
         group = (Column(_ours(summaries), metric.title), Column("paper", metric.title))
-        columns += [*group, Column("Δ/σ", metric.title)]
-        for place, line in enumerate(lines):
-            pair = ours[place], paper[place]
-            line += [spread(pair[1], metric.digits), deviations(*pair)]
-            if is_far(*pair):
-                marks[place, len(columns) - 1] = "far"
+        columns += group
+        for line, theirs in zip(lines, paper, strict=True):
+            line.append(spread(theirs, metric.digits))
+        if summaries[0].stand_in:  # whose heights are not compared
+            continue
+        for place, pair in enumerate(zip(ours, paper, strict=True)):
+            lines[place].append(deviations(*pair))
+            marks |= {(place, len(columns)): "far"} if is_far(*pair, _FAR) else {}
+        columns.append(Column("Δ/σ", metric.title))
     for line, summary in zip(lines, summaries, strict=True):
         line += _receipt(summary)
     return Table(caption, [*columns, *_RECEIPTS], lines, marks)
@@ -54,13 +56,6 @@ def results_table(caption: str, summaries: Sequence[Summary], standard: Standard
 def _ours(summaries: Sequence[Summary]) -> str:
     """Return what our column is called, in copies of the table too."""
     return "stand-in" if summaries[0].stand_in else "ours"
-
-
-def is_far(ours: Statistic | None, paper: Printed | None) -> bool:
-    """Say whether ours is more than two of the paper's standard deviations away."""
-    if ours is None or paper is None or not paper.std:
-        return False
-    return abs(ours.mean - paper.mean) > _FAR * paper.std
 
 
 def failures(summaries: Sequence[Summary], standard: Standard) -> list[str]:
@@ -83,16 +78,15 @@ def _best(
         for place, number in enumerate(ours)
         if number is not None and summaries[place].method != "multi-task"
     ]
-    return max(known)[1] if len(known) > 1 else None
+    return max(known)[1] if len({value for value, _ in known}) > 1 else None
 
 
 def _receipt(summary: Summary) -> list[str]:
     memory = mean_quantity(summary, "memory_bytes_in_all")
-    seeds = len(summary.rows)
     return [
         NOTHING if memory is None else f"{memory / 1e6:,.2f}",
         duration(summary.seconds),
-        f"{seeds - len(summary.failures)} of {seeds}" if summary.failures else str(seeds),
+        told_seeds(summary),
         summary.device,
         summary.address,
     ]

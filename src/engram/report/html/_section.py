@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from engram.report._projected import projected_times
 from engram.report._quantities import representatives
+from engram.report._setting import Setting
 from engram.report._standard import Standard
-from engram.report._summary import Setting, Summary
+from engram.report._summary import Summary
 from engram.report.html._chart import Chart, Line, line
 from engram.report.html._element import Markup, element
 from engram.report.html._figures import figures
@@ -22,15 +23,16 @@ from engram.report.html._names import (
     short_name,
 )
 from engram.report.html._projected import with_projections
+from engram.report.html._receipts import receipts
 from engram.report.html._results_table import failures, results_table
 from engram.report.html._sweeps import Sweep
-from engram.report.html._table import Column, Table, markdown_copy, show_table
-from engram.runs import Row
+from engram.report.html._table import markdown_copy, show_table
 
 _SYMBOLS = (
-    "Whiskers and bands are one standard deviation over the seeds. A diamond is the paper's "
-    "number. Methods are switched on and off above the figures; scales follow what is shown."
+    "Whiskers and bands are one standard deviation over the seeds. Methods are switched on and off "
+    "above the figures; scales follow what is shown."
 )
+_DIAMOND = " A diamond is the paper's number."
 
 
 class Section(NamedTuple):
@@ -71,7 +73,7 @@ def setting_section(setting: Setting, everything: Sequence[Summary], standard: S
         *([element("p", f"A stand-in: {stand_in.note}", class_="note")] if stand_in else []),
         show_table(table, ("LaTeX", latex_table(table)), ("Markdown", markdown_copy(table))),
         *([element("ul", [element("li", told) for told in sentences])] if sentences else []),
-        _receipts(summaries, [each.name for each in lines], standard),
+        receipts(summaries, [each.name for each in lines], standard),
     ]
     lines, charts = with_projections(setting, lines, charts)
     return Section(setting.slug, title, short_name(setting), lines, charts, body)
@@ -104,7 +106,7 @@ def show_section(section: Section, folder: str) -> Markup:
         element(
             "div",
             [_figure(section, chart) for chart in bars],
-            element("p", _SYMBOLS, class_="note") if bars else None,
+            element("p", _symbols(bars), class_="note") if bars else None,
             class_="figures bars",
         ),
         element("p", "For papers: ", [_files(folder, name) for name in names], class_="note"),
@@ -117,6 +119,11 @@ def show_section(section: Section, folder: str) -> Markup:
         id=section.slug,
         data_section=section.slug,
     )
+
+
+def _symbols(bars: Sequence[Chart]) -> str:
+    beside = any(series.paper is not None for chart in bars for series in chart.series)
+    return _SYMBOLS + (_DIAMOND if beside else "")
 
 
 def _figure(section: Section, chart: Chart) -> Markup:
@@ -136,23 +143,3 @@ def _files(folder: str, name: str) -> list[object]:
         for ending in ("svg", "pdf", "png")
     ]
     return [f"{name} ", links[0], " ", links[1], " ", links[2], ". "]
-
-
-def _receipts(summaries: Sequence[Summary], names: Sequence[str], standard: Standard) -> Markup:
-    columns = ("method", "date", "data", "versions", "again")
-    lines = [
-        [
-            name,
-            summary.dates,
-            str(summary.identity.get("data", ""))[:10],
-            ", ".join(dict.fromkeys(map(_versions, summary.rows))),
-            standard.command(summary),
-        ]
-        for name, summary in zip(names, summaries, strict=True)
-    ]
-    table = Table("Receipts", [Column(title, number=False) for title in columns], lines)
-    return element("details", element("summary", "Dates, data and commands"), show_table(table))
-
-
-def _versions(row: Row) -> str:
-    return " ".join(f"{name} {version}" for name, version in sorted(row.versions.items()))

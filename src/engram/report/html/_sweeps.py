@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from engram.report._quantities import quantity, representatives
+from engram.report._setting import Setting
 from engram.report._standard import Standard
-from engram.report._summary import Setting, Summary, by_setting
+from engram.report._summary import Summary, by_setting
 from engram.report.html._chart import Chart, Series, over_seeds
 from engram.report.html._names import benchmark_name, in_reading_order
 

@@ -1,0 +1,80 @@
+"""What claims are judged by: the runs on one version of the data."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engram.report._definitions import definitions, in_setting
+from engram.report._estimate import Estimate
+from engram.report._paper import table_methods
+from engram.report._quantities import quantity, representatives
+from engram.report._standard import Standard
+from engram.report._summary import Summary
+from engram.runs import Row
+
+NOT_RUN = "not run"
+_SAME = {"er": "mega-i-equal"}  # one method, which the paper's ablation has another name for
+Values = dict[int, tuple[float, str]]  # by seed: the number, and the device it was made on
+
+
+class Pair(NamedTuple):
+    """What is compared: a measure of two methods, each in its setting, or of the first alone."""
+
+    measure: str
+    first: tuple[str, str]  # a setting and a method
+    second: tuple[str, str | None]
+    ratio: bool  # first / second instead of first - second
+
+
+class Found:
+    """What was run on the same data; ``label`` says what that stands in with, if it does.
+
+    Only what was run with the presets of a setting speaks of it.
+    """
+
+    def __init__(self, summaries: Sequence[Summary], standard: Standard) -> None:
+        self.label = summaries[0].setting.stand_in
+        usual = [summary for summary in summaries if standard.is_preset(summary)]
+        self._found = {
+            name: representatives(in_setting(usual, name), standard)
+            for name in definitions()["settings"]
+        }
+
+    def estimate(self, pair: Pair) -> tuple[Estimate | None, str]:
+        """Return the estimate seed by seed, or None and why there is none."""
+        measure, first, second, ratio = pair
+        ones = self._values(measure, *first)
+        if second[1] is None:
+            values = [value for value, _ in ones.values()]
+            return (Estimate.over(values), "") if values else (None, NOT_RUN)
+        others = self._values(measure, second[0], second[1])
+        shared = [(ones[seed], others[seed]) for seed in ones if seed in others]
+        if measure == "seconds" and any(one[1] != other[1] for one, other in shared):
+            return None, "run on different devices"
+        if not shared:
+            return None, NOT_RUN if not (ones and others) else "no seed in common"
+        pairs = [(one[0], other[0]) for one, other in shared]
+        if ratio and any(other == 0 for _, other in pairs):
+            return None, "divided by 0"
+        return Estimate.over([one / other if ratio else one - other for one, other in pairs]), ""
+
+    def _values(self, measure: str, setting: str, method: str) -> Values:
+        found = self._found[setting]
+        if method != "median":
+            name = method if method in found else _SAME.get(method, method)
+            return _by_seed(found[name].rows, measure) if name in found else {}
+        beside = [self._values(measure, setting, name) for name in table_methods(setting)]
+        told = [values for values in beside if values]
+        seeds = set[int]().union(*told)
+        return {
+            seed: (statistics.median(values[seed][0] for values in told), "")
+            for seed in sorted(seeds)
+            if len(told) > 1 and all(seed in values for values in told)
+        }
+
+
+def _by_seed(rows: Sequence[Row], measure: str) -> Values:
+    known = {row.seed: (quantity(row, measure), row.device) for row in rows}
+    return {seed: (value, device) for seed, (value, device) in known.items() if value is not None}
