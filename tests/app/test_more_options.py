@@ -23,6 +23,7 @@ from engram.runs._step_files import write_steps
 from engram.studies import study_names
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_real_run_are_kept_beside_the_store(tmp_path):
     words = ["run", "permuted-mnist", "mega-i", "--tasks", "2", "--examples", "50", "--seeds", "1"]
     options = ["--record", "steps", "--record-every", "2", "--device", "cpu", "--json"]

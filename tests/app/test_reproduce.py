@@ -252,6 +252,7 @@ engram.cli.main()
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_report(
     ask, study, tmp_path, monkeypatch, capsys
 ):

@@ -84,6 +84,7 @@ def signal_when(condition, *signals):
     return thread
 
 
+@pytest.mark.slow
 def test_sigterm_lets_the_workers_save_and_the_same_again_goes_on(work, specs, store, tmp_path):
     trace, spec = tmp_path / "trace", specs(sleep=30)
     crew = min(2, len(os.sched_getaffinity(0)))

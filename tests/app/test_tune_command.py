@@ -262,6 +262,7 @@ engram.cli.main()
 """
 
 
+@pytest.mark.slow
 def test_workers_find_the_data_folder_and_no_command_tells_it(tmp_path, path):
     folder = tmp_path / "my data"
     folder.mkdir()
