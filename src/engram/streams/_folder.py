@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from engram.settings import setting
 from engram.streams._folder_tasks import folder_tasks
 from engram.streams._own_benchmark import OwnBenchmark, own_benchmark, own_place
 from engram.streams._own_stream import OwnStream
-from engram.streams._own_tasks import OwnSettings, OwnTasks
+from engram.streams._own_tasks import OwnSettings
 from engram.streams._split import ImageSettings, Numbers
 
 LIKE = "split-cifar"
@@ -44,21 +44,13 @@ class FolderStream(OwnStream):
     the others are still to come.
     """
 
-    def __init__(
-        self,
-        own: OwnTasks,
-        seeds: Sequence[int],
-        tasks: int,
-        examples: int,
-        *,
-        settings: FolderSettings,
-        tuning: bool = False,  # noqa: ARG002 (there are no tuning tasks)
-        device: torch.device | str = "cpu",
-    ) -> None:
-        super().__init__(own, seeds, tasks, examples, heads=settings.heads, device=device)
-        self._settings = settings
-        moments = _moments(own.examples.train_images, own.parts[0].train)
-        self._mean, self._deviation = (moment.to(self.device) for moment in moments)
+    _settings: FolderSettings
+
+    @cached_property
+    def _first_moments(self) -> tuple[Tensor, Tensor]:
+        own = self._own
+        mean, deviation = _moments(own.examples.train_images, own.parts[0].train)
+        return mean.to(self.device), deviation.to(self.device)
 
     def network(self) -> ResNet:
         """Return the reduced ResNet-18, for large images with a stem that halves them."""
@@ -70,7 +62,8 @@ class FolderStream(OwnStream):
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Take the first task's mean off 8-bit pixels and divide by its deviation."""
-        return inputs.float().sub_(self._mean).div_(self._deviation)
+        mean, deviation = self._first_moments
+        return inputs.float().sub_(mean).div_(deviation)
 
 
 def folder_benchmark(path: str) -> OwnBenchmark:

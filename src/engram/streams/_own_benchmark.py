@@ -53,7 +53,7 @@ def own_benchmark(
 ) -> OwnBenchmark:
     """Return the benchmark of the tasks that ``read(settings)`` returns.
 
-    ``build`` is called as `Benchmark` says, with the tasks in front.
+    ``build`` is called as `Benchmark` says, with the tasks in front and without ``tuning``.
     """
 
     def size(chosen: Settings) -> tuple[int, int]:
@@ -65,7 +65,12 @@ def own_benchmark(
     def checksum(chosen: Settings) -> str:
         return read(chosen).checksum[:_DIGITS]
 
-    def built(*given: Any, settings: Settings, **options: Any) -> Stream:  # noqa: ANN401
+    def built(
+        *given: Any,  # noqa: ANN401
+        settings: Settings,
+        tuning: bool = False,  # noqa: ARG001 (there are no tuning tasks)
+        **options: Any,  # noqa: ANN401
+    ) -> Stream:
         return build(read(settings), *given, settings=settings, **options)
 
     name = "-".join(filter(None, (kind, plain(called))))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engram.data import ImageSet
 from engram.errors import EngramError
-from engram.streams._own_tasks import OwnTasks
+from engram.streams._own_tasks import OwnSettings, OwnTasks
 from engram.streams._split import Part, SplitStream
 from engram.streams._stream import Examples, TestBatch
 
@@ -32,10 +32,11 @@ class OwnStream(SplitStream):
         tasks: int,
         examples: int,
         *,
-        heads: str,
-        device: torch.device | str,
+        settings: OwnSettings,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self._by_task = heads == "by-task"
+        self._own, self._settings = own, settings
+        self._by_task = settings.heads == "by-task"
         self._own_parts = _with_own_outputs(own) if self._by_task else list(own.parts)
         met = [np.unique(part.train_labels) for part in self._own_parts]
         self.classes = int(max(numbers[-1] for numbers in met)) + 1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
-
-import torch
 
 from engram.data import Columns, ImageSet, read_table
 from engram.errors import EngramError, unknown
@@ -46,19 +44,6 @@ class TableSettings(OwnSettings):
 
 class TableStream(OwnStream):
     """Rows of a table for a fully connected network."""
-
-    def __init__(
-        self,
-        own: OwnTasks,
-        seeds: Sequence[int],
-        tasks: int,
-        examples: int,
-        *,
-        settings: TableSettings,
-        tuning: bool = False,  # noqa: ARG002 (there are no tuning tasks)
-        device: torch.device | str = "cpu",
-    ) -> None:
-        super().__init__(own, seeds, tasks, examples, heads=settings.heads, device=device)
 
     def network(self) -> MLP:
         """Return two hidden layers of 256."""

@@ -26,23 +26,9 @@ _HIDDEN = 256
 class TensorStream(OwnStream):
     """Tensors as they are, but for 8-bit ones, which are scaled to [0, 1]."""
 
-    def __init__(
-        self,
-        own: OwnTasks,
-        seeds: Sequence[int],
-        tasks: int,
-        examples: int,
-        *,
-        settings: OwnSettings,
-        tuning: bool = False,  # noqa: ARG002 (there are no tuning tasks)
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self._shape = own.examples.train_images.shape[1:]
-        super().__init__(own, seeds, tasks, examples, heads=settings.heads, device=device)
-
     def network(self) -> Network:
         """Return the reduced ResNet-18 for images [3, H, W], else two hidden layers of 256."""
-        if len(self._shape) == 3:
+        if self._own.examples.train_images.ndim == 4:
             return ResNet(self.classes)
         return MLP((self.features, _HIDDEN, _HIDDEN, self.classes))
 
