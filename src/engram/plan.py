@@ -38,10 +38,11 @@ def subsets(
     drawn = np.empty((rows, count), dtype=np.int64)
     for start in range(0, rows, _ROWS_AT_ONCE):
         part = jumps[start : start + _ROWS_AT_ONCE]
-        table = np.tile(np.arange(size, dtype=np.int32), (len(part), 1))
-        row = np.arange(len(part))
-        for place in range(count):
-            chosen = place + part[:, place]
-            drawn[start : start + len(part), place] = table[row, chosen]
-            table[row, chosen] = table[:, place]
+        table = np.tile(np.arange(size, dtype=np.int32), len(part))  # one row behind the other
+        places = np.arange(count)[:, np.newaxis] + part.T + size * np.arange(len(part))
+        chosen = np.empty(places.shape, dtype=np.int32)
+        for place, there in enumerate(places):
+            chosen[place] = table[there]
+            table[there] = table[place::size]
+        drawn[start : start + len(part)] = chosen.T
     return drawn

@@ -36,3 +36,14 @@ def test_every_subset_is_equally_likely():
     _, counts = np.unique(np.sort(drawn, 1) @ [4, 1], return_counts=True)
     assert len(counts) == 6
     assert stats.chisquare(counts).pvalue > 0.01
+
+
+def test_subsets_are_the_beginnings_of_shuffles():
+    """One by one, as Fisher and Yates shuffle: results in stores depend on these very draws."""
+    jumps = generator(0, "test").random((600, 5)) * np.arange(9, 4, -1)
+    for drawn, steps in zip(subsets(generator(0, "test"), 600, 5, 9), jumps, strict=True):
+        cards = list(range(9))
+        for place, jump in enumerate(steps.astype(int)):
+            other = place + jump
+            cards[place], cards[other] = cards[other], cards[place]
+        assert drawn.tolist() == cards[:5]

@@ -49,6 +49,7 @@ def test_a_spec_is_complete_and_has_the_paper_s_settings():
         "least_area": 0.0,
         "shared_permutations": False,
         "curve_images": 10_000,
+        "precision": "float32",
     }
     assert {item.name for item in settings_help("permuted-mnist", "mega-ii")} == set(spec.settings)
 
@@ -104,7 +105,8 @@ def test_identity_holds_what_decides_the_numbers():
 
 
 def test_a_later_setting_moves_no_address_while_it_has_its_default():
-    assert "curve_images" not in small("van").identity()["settings"]
+    assert not {"curve_images", "precision"} & set(small("van").identity()["settings"])
+    assert small("van", precision="tf32").identity()["settings"]["precision"] == "tf32"
     assert small("van", curve_images=100).identity()["settings"]["curve_images"] == 100
 
 

@@ -9,13 +9,8 @@ from engram.protocol import Lesson, lesson, specify
 from engram.streams import benchmark
 
 _NAME = "permuted-mnist"
+PRECISIONS = ("float32", "tf32")  # of the network's passes
 EARLIER = 500  # examples of every task before the last; the memory keeps 250 of them
-
-
-def precisions() -> list[str | None]:
-    """Return how matrix products can be computed; None: as they are, there is no choice."""
-    choice = "precision" in specify(_NAME, "mega-ii").settings
-    return ["float32", "tf32"] if choice else [None]
 
 
 @contextmanager
@@ -26,11 +21,11 @@ def permuted(
     examples: int = EARLIER,
     runs: int = 1,
     device: str = "cpu",
-    precision: str | None = None,
+    precision: str = "float32",
     deterministic: bool = False,
 ) -> Iterator[Lesson]:
     """Yield the lesson of a method in R runs of so many tasks, each of so many examples."""
-    overrides = {"precision": precision} if precision else {}
+    overrides = {"precision": precision}
     spec = specify(_NAME, method, tasks=tasks, examples=examples, overrides=overrides)
     stream = benchmark(_NAME).build(
         range(runs), tasks, examples, settings=spec.stream_settings(), device=device

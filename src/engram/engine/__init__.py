@@ -1,9 +1,10 @@
 """Stacked training: R runs as one, on resident data."""
 
 from engram.engine._bank import Bank
+from engram.engine._mixture import gram
 from engram.engine._objective import Objective, cross_entropy
 from engram.engine._recorded import Recorded
-from engram.engine._rows import Rows, gram
+from engram.engine._rows import Rows
 from engram.streams import Batch
 
 __all__ = ["Bank", "Batch", "Objective", "Recorded", "Rows", "cross_entropy", "gram"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from engram.engine import _reads
 from engram.engine._planned import Planned
 from engram.memory import Ledger
+from engram.models import Branches
 from engram.streams import Batch, Stream
 
 
@@ -97,6 +99,15 @@ class Bank:
         index = rows[:, : labels.shape[1]].reshape(-1)  # a task's last batch may be short
         table.inputs.index_copy_(0, index, inputs.flatten(0, 1))
         table.labels.index_copy_(0, index, labels.flatten(0, 1))
+
+    @contextmanager
+    def writing(self, step: int, inputs: Tensor, labels: Tensor) -> Iterator[None]:
+        """Store the batch of a step beside the step itself, which has read its reference batch."""
+        branches = Branches(self.device, "memory")
+        with branches.branch():
+            self.write(step, inputs, labels)
+        yield
+        branches.join()
 
     def end_task(self) -> None:
         """Make everything held available to the tasks that follow."""

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engram.engine._entropies import entropies_on_device
 from engram.streams import Batch
 
 
@@ -18,15 +19,22 @@ class Objective(Protocol):
 
 
 def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return each part's mean cross-entropy [R, groups] and the gradient at the logits."""
-    labels = batch.labels.unsqueeze(-1)
+    """Return each part's mean cross-entropy [R, groups] and the gradient at the logits.
+
+    An example whose share of its part's mean is s has the loss −s log p(label), and the gradient
+    s (p − 1) at its label and s p elsewhere.
+    """
     if batch.outputs is not None:
         logits = logits.masked_fill(~batch.outputs, -torch.inf)
     log_probabilities = torch.log_softmax(logits, -1)
+    parts = (len(logits), batch.groups, -1)
+    if logits.is_cuda:
+        losses, gradient = entropies_on_device(log_probabilities, batch)
+        return losses.view(parts).sum(-1), gradient
+    labels = batch.labels.unsqueeze(-1)
     losses = -log_probabilities.gather(-1, labels).squeeze(-1)
     gradient = log_probabilities.exp_()
     gradient.scatter_add_(-1, labels, gradient.new_full((), -1.0).expand(labels.shape))
-    parts = (len(losses), batch.groups, -1)
     if batch.weights is None:
         return losses.view(parts).mean(-1), gradient.mul_(batch.groups / losses.shape[1])
     weighted = (losses * batch.weights).view(parts).sum(-1)

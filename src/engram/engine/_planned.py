@@ -72,5 +72,5 @@ class Planned:
 
 def _rows(slots: Slots, stride: int, device: torch.device) -> Tensor:
     """Turn the slots [R, ...] of each run into rows of the common table."""
-    runs = np.arange(len(slots)).reshape(-1, *[1] * (slots.ndim - 1))
-    return torch.from_numpy(slots + runs * stride).to(device)
+    first = stride * torch.arange(len(slots), device=device)
+    return torch.from_numpy(slots).to(device) + first.view(-1, *[1] * (slots.ndim - 1))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engram.memory import Ledger
+from engram.memory import ClassRing, Ledger, Policy
 from engram.plan import generator, subsets
 
 Slots = NDArray[np.int64]
@@ -36,9 +36,11 @@ def pooled(
 ) -> Reads | None:
     """Draw, for each step, ``count`` of all available examples, without replacement."""
     drawn = [
-        list(subsets(generator(seed, "reference", task), steps, count, ledger.available))
+        subsets(generator(seed, "reference", task), steps, count, ledger.available)
         for seed, ledger in zip(seeds, ledgers, strict=True)
     ]
+    if len({slots.shape for slots in drawn}) == 1 and drawn[0].size:
+        return Reads(np.stack(drawn), None)
     return _padded(drawn)
 
 
@@ -80,15 +82,30 @@ def growing(
 
 def kept(ledgers: Sequence[Ledger], task: int, labels: NDArray[np.int64]) -> Slots:
     """Return the slot that each example of a task, [R, N], keeps to its end (-1: none)."""
-    return np.stack(
-        [
-            ledger.add(np.full(len(mine), task), mine)
-            for ledger, mine in zip(ledgers, labels, strict=True)
-        ]
-    )
+    slots = np.full_like(labels, -1)
+    for ledger, mine, places in zip(ledgers, labels, slots, strict=True):
+        offered = _lasting(mine, ledger.policy)
+        places[offered] = ledger.add(np.full(len(offered), task), mine[offered])
+    return slots
 
 
-def _padded(runs: Sequence[Sequence[Slots]]) -> Reads | None:
+def _lasting(labels: NDArray[np.int64], policy: Policy) -> Slots:
+    """Return the numbers of the examples that a policy has to see, in order.
+
+    A ring of K is as it was, but for who sits there, after every K that went through it: of a
+    class, all but the first K and the last (fewer than 2 K) can be left out, K at a time.
+    """
+    if not isinstance(policy, ClassRing):
+        return np.arange(len(labels))
+    size, parts = policy.per_class, []
+    for label in np.unique(labels):
+        mine = np.flatnonzero(labels == label)
+        rounds = max(0, len(mine) // size - 2)
+        parts += [mine[:size], mine[(1 + rounds) * size :]]
+    return np.sort(np.concatenate(parts))
+
+
+def _padded(runs: Sequence[Sequence[Slots] | Slots]) -> Reads | None:
     """Stack the runs' [S][B_rs], padding the shorter ones; None where there is nothing to read."""
     lengths = np.array([[len(step) for step in steps] for steps in runs])
     longest = int(lengths.max(initial=0))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import torch
 from torch import Tensor
 
+from engram.engine._mixture import descend_along, gram
 from engram.engine._objective import Objective, cross_entropy
 from engram.gradients import Mix
-from engram.models import Branches, Network
+from engram.models import Branches, Network, room
 from engram.rules import Rule
 from engram.streams import Batch
-
-_FEW_ROWS = 3
 
 
 class Rows:
@@ -86,7 +84,7 @@ class Rows:
         """
         count = 1 + (reference.groups if reference else 0)
         if self._rows.shape[1] < count:
-            self._rows = self.parameters.new_empty(len(self.parameters), count, self.network.size)
+            self._rows = room(self.parameters, len(self.parameters), count, self.network.size)
         rows = self._rows[:, :count]
         if reference is None:
             return self.gradients(current, rows), rows
@@ -129,18 +127,11 @@ class Rows:
         losses, rows = self.of(current, reference)
         matrix = gram(rows) if reference and (rule.needs_gram or self.compare) else None
         weights = rule(losses, matrix if rule.needs_gram else None)
-        self._descend_along(rows, weights, learning_rate)
-        return Mix(losses, matrix, weights)
-
-    def _descend_along(self, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
-        """Take a step along the mixture: w <- w - rate * (weights @ rows)."""
-        if rows.shape[1] == 1:
+        if reference is None:
             self.descend(rows[:, 0], learning_rate)
-        elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
-            for row, weight in zip(rows.unbind(1), weights.unbind(1), strict=True):
-                self.parameters.addcmul_(row, weight.unsqueeze(-1), value=-learning_rate)
         else:
-            self.parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-learning_rate)
+            descend_along(self.parameters, rows, weights, learning_rate)
+        return Mix(losses, matrix, weights)
 
     def descend(self, update: Tensor, learning_rate: float) -> None:
         """Take one plain step of gradient descent."""
@@ -156,17 +147,3 @@ def _parts(batch: Batch) -> list[Batch]:
     )
     parts = zip(inputs, labels, weights, outputs, strict=True)
     return [Batch(images, answers, shares, 1, told) for images, answers, shares, told in parts]
-
-
-def gram(rows: Tensor) -> Tensor:
-    """Return the dot products [R, n, n] of rows [R, n, d]."""
-    count = rows.shape[1]
-    if not rows.is_cuda or count > _FEW_ROWS:
-        return torch.bmm(rows, rows.transpose(1, 2))
-    # A batched product this thin keeps a GPU waiting; multiplying and summing does not.
-    squares = torch.linalg.vector_norm(rows, dim=-1).square_()
-    entries = {(i, i): squares[:, i] for i in range(count)}
-    for i, j in combinations(range(count), 2):
-        entries[i, j] = entries[j, i] = (rows[:, i] * rows[:, j]).sum(-1)
-    ordered = [entries[i, j] for i in range(count) for j in range(count)]
-    return torch.stack(ordered, -1).view(-1, count, count)

@@ -94,11 +94,10 @@ class Replay(Method):
         )
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
-        """Take the step, then write the memory."""
+        """Take the step, and write the memory once it has been read."""
         reference = self.bank.reference(step)
-        mix = self.rows.step(self.rule, self.settings.learning_rate, batch, reference)
-        self.bank.write(step, stored, batch.labels)
-        return mix
+        with self.bank.writing(step, stored, batch.labels):
+            return self.rows.step(self.rule, self.settings.learning_rate, batch, reference)
 
     def kind(self, step: int) -> Hashable:
         """Tell steps apart by what they read and whether they write."""

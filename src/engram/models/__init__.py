@@ -7,6 +7,8 @@ from engram.models._progressive import Progressive
 from engram.models._progressive_mlp import ProgressiveMLP
 from engram.models._progressive_resnet import ProgressiveResNet
 from engram.models._resnet import ResNet
+from engram.models._rounding import rounding
+from engram.models._vectors import room, stacked
 
 __all__ = [
     "MLP",
@@ -16,4 +18,7 @@ __all__ = [
     "ProgressiveMLP",
     "ProgressiveResNet",
     "ResNet",
+    "room",
+    "rounding",
+    "stacked",
 ]

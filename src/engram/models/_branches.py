@@ -14,11 +14,12 @@ class Branches:
 
     What goes on between ``branch`` and ``join`` may run at the same time; after ``join`` all of it
     is done, as far as the device is concerned. It can be captured in a CUDA graph, and it may be
-    nested. On a CPU the pieces come one after the other.
+    nested. Pieces that go on while others begin and end have a ``purpose`` of their own, lest they
+    share a stream. On a CPU the pieces come one after the other.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, purpose: str = "") -> None:
+        self._device, self._purpose = device, purpose
         self._used: list[torch.cuda.Stream] = []
 
     @contextmanager
@@ -28,7 +29,8 @@ class Branches:
             yield
             return
         here = torch.cuda.current_stream(self._device)
-        aside = _stream(self._device, here.cuda_stream, len(self._used) % _MOST)
+        number = len(self._used) % _MOST
+        aside = _stream(self._device, here.cuda_stream, self._purpose, number)
         aside.wait_stream(here)
         self._used.append(aside)
         with torch.cuda.stream(aside):
@@ -44,6 +46,11 @@ _MOST = 8  # at the same time; more are dealt out in turn
 
 
 @cache
-def _stream(device: torch.device, parent: int, number: int) -> torch.cuda.Stream:  # noqa: ARG001
+def _stream(
+    device: torch.device,
+    parent: int,  # noqa: ARG001
+    purpose: str,  # noqa: ARG001
+    number: int,  # noqa: ARG001
+) -> torch.cuda.Stream:
     """Return the stream for a branch of the stream that is known as ``parent``."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

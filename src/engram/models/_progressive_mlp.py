@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engram.models._progressive import Progressive
+from engram.models._rounding import rounding
 
 if TYPE_CHECKING:  # which makes these columns
     from engram.models._mlp import MLP
@@ -66,10 +67,15 @@ class ProgressiveMLP(Progressive):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the last column's logits and every layer's input, the columns' side by side."""
-        return self._run(inputs, len(self.columns) - 1, None)
+        with rounding(tf32=self.network.tf32):
+            return self._run(inputs, len(self.columns) - 1, None)
 
     def descend(self, tape: list[Tensor], gradient: Tensor, learning_rate: float) -> None:
         """Take a plain step with the last column, given the gradient at its logits."""
+        with rounding(tf32=self.network.tf32):
+            self._descend(tape, gradient, learning_rate)
+
+    def _descend(self, tape: list[Tensor], gradient: Tensor, learning_rate: float) -> None:
         layers = list(self._layers(self.columns[-1]))
         for layer in reversed(range(len(layers))):
             (weight, bias), inputs, at_output = layers[layer], tape[layer], gradient
@@ -92,7 +98,8 @@ class ProgressiveMLP(Progressive):
         """
         runs = self.columns[0].shape[0]
         parts = [part.expand(runs, -1, -1) for part in torch.split(inputs, _TEST_ROWS)]
-        return torch.cat([self._run(part, column, places)[0] for part in parts], 1)
+        with rounding(tf32=self.network.tf32):
+            return torch.cat([self._run(part, column, places)[0] for part in parts], 1)
 
     def _run(
         self, inputs: Tensor, column: int, places: Tensor | None
@@ -104,7 +111,7 @@ class ProgressiveMLP(Progressive):
             parts = []
             for weight, bias in (*frozen, own):
                 if layer == 0 and places is not None:
-                    weight = _rows(weight, places)
+                    weight = rows_at(weight, places)
                 parts.append(torch.baddbmm(bias, hidden[..., : weight.shape[1]], weight))
             hidden = torch.cat(parts, -1)
             if layer < len(self._bands):
@@ -150,7 +157,7 @@ class ProgressiveMLP(Progressive):
             bands[-1][1][..., part] = bias
 
 
-def _rows(weight: Tensor, places: Tensor) -> Tensor:
+def rows_at(weight: Tensor, places: Tensor) -> Tensor:
     """Return the rows of each run's weight that its inputs' columns belong to."""
     if len(weight) == 1:  # copies whole rows; gather goes number by number
         return weight[0].index_select(0, places[0]).unsqueeze(0)

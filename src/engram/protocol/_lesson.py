@@ -9,6 +9,7 @@ import torch
 
 from engram.engine import Recorded
 from engram.methods import FinishedTask, Method, Setup, method_entry
+from engram.models import stacked
 from engram.protocol._precision import precision
 from engram.protocol._record import Record
 from engram.protocol._spec import Spec
@@ -23,7 +24,7 @@ class Lesson:
     def __init__(self, spec: Spec, stream: Stream, device: str) -> None:
         network = stream.network()
         drawn = [stream.initialise(network, seed) for seed in stream.seeds]
-        setup = Setup(network, torch.stack(drawn).to(device), stream.seeds, stream)
+        setup = Setup(network, stacked(drawn, device), stream.seeds, stream)
         self.method: Method = method_entry(spec.method).build(setup, spec.method_settings())
         self._stream, self._last = stream, spec.tasks - 1
         self._batch_size = spec.method_settings().batch_size

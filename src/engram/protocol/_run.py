@@ -11,6 +11,7 @@ import torch
 
 from engram.errors import EngramError
 from engram.methods import Method, Setup, method_entry
+from engram.models import stacked
 from engram.protocol._checkpoint import Checkpoint
 from engram.protocol._precision import check_device, precision, prepare_workspace
 from engram.protocol._record import Outcome, Record
@@ -76,7 +77,7 @@ def _build(spec: Spec, seeds: Sequence[int], device: str) -> tuple[Stream, Metho
     stream.passes = spec.passes
     network = stream.network()
     drawn = [stream.initialise(network, seed) for seed in seeds]
-    setup = Setup(network, torch.stack(drawn).to(device), seeds, stream)
+    setup = Setup(network, stacked(drawn, device), seeds, stream)
     return stream, method_entry(spec.method).build(setup, spec.method_settings())
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engram.rules._kernel import takes_kernels, weigh_on_device
 from engram.rules._rule import Rule
+from engram.rules._symbol import Symbol
 
-# A number is a tensor, for many problems at once, or for one a float, of Python's or of numpy's.
-# All know the operators of arithmetic and comparison, and &; formulas use these and the functions
-# below, and nothing else.
+# A number is a tensor, for many problems at once, or for one a float, of Python's or of numpy's, or
+# a symbol, for a kernel that is to be made. All know the operators of arithmetic and comparison,
+# and &; formulas use nothing else but these and the functions below.
 Number: TypeAlias = Any
 Pair: TypeAlias = tuple[Number, Number]
 
@@ -23,9 +25,10 @@ Pair: TypeAlias = tuple[Number, Number]
 class PairRule(Rule):
     """A rule that weighs g, the current batch's gradient, and r, the memory's.
 
-    One formula serves both paths: tensors of any leading dimensions, where nothing is read back
-    to the host, and (``weigh_numbers``) plain numbers, which on a CPU cost a tenth of the
-    same arithmetic on tensors of one element.
+    One formula serves all paths: tensors of any leading dimensions, where nothing is read back
+    to the host; plain numbers (``weigh_numbers``), which on a CPU cost a tenth of the same
+    arithmetic on tensors of one element; and symbols, which on a GPU become one kernel, at a tenth
+    of the price of a kernel for each operation.
     """
 
     @abstractmethod
@@ -37,6 +40,11 @@ class PairRule(Rule):
         ``precision`` is that of the dot products, which are NaN where the rule needs none.
         Weights for input that is not finite may be anything.
         """
+
+    def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        if losses.shape[-1] == 2 and takes_kernels(losses):
+            return weigh_on_device(self, losses, gram)
+        return super()._weigh_and_mark(losses, gram)
 
     def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
         if gram is None:
@@ -74,6 +82,8 @@ def keep(condition: Number, value: Number, otherwise: float) -> Number:
     """Return the value where the condition holds, and the constant elsewhere."""
     if isinstance(value, Tensor):
         return value.masked_fill(~condition, otherwise)
+    if isinstance(condition, Symbol):
+        return condition.choose(value, otherwise)
     return value if condition else otherwise
 
 
@@ -81,6 +91,8 @@ def choose(condition: Number, yes: Number, no: Number) -> Number:
     """Return one value where the condition holds, and the other elsewhere."""
     if isinstance(yes, Tensor):
         return torch.where(condition, yes, no)
+    if isinstance(condition, Symbol):
+        return condition.choose(yes, no)
     return yes if condition else no
 
 
@@ -88,6 +100,8 @@ def clip(value: Number, least: float, most: float | None = None) -> Number:
     """Return the value, or the bound that it exceeds."""
     if isinstance(value, Tensor):
         return value.clamp(least, most)
+    if isinstance(value, Symbol):
+        return value.clip(least, most)
     # In its own kind of number: one of Python's would raise where it is divided by 0.
     return type(value)(max(value, least) if most is None else min(max(value, least), most))
 
@@ -96,4 +110,6 @@ def root(value: Number) -> Number:
     """Return the square root."""
     if isinstance(value, Tensor):
         return value.sqrt()
+    if isinstance(value, Symbol):
+        return value.root()
     return math.sqrt(value) if type(value) is float else np.sqrt(value)

@@ -46,15 +46,19 @@ class Rule(ABC):
         self._check(losses, gram)
         dtype = losses.dtype
         losses = losses.detach()
-        # x − x is 0, but NaN where x is not finite: added to the weights, it marks trouble.
-        trouble = (losses - losses).sum(-1, keepdim=True)
         if gram is not None:
             gram = gram.detach()
             losses = losses.to(torch.promote_types(dtype, gram.dtype))
+        return self._weigh_and_mark(losses, gram).to(dtype)
+
+    def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        """Return the weights for checked input, all NaN where some of it is not finite."""
+        # x − x is 0, but NaN where x is not finite: added to the weights, it marks trouble.
+        trouble = (losses - losses).sum(-1, keepdim=True)
+        if gram is not None:
             trouble = trouble + (gram - gram).sum((-2, -1)).unsqueeze(-1)
         alone = losses.shape[-1] == 1
-        weights = torch.ones_like(losses) if alone else self._weigh(losses, gram)
-        return (weights + trouble).to(dtype)
+        return trouble + (1 if alone else self._weigh(losses, gram))
 
     def weigh_numbers(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from engram.streams._stream import Examples, Stream, TestBatch
 from engram.streams._test_groups import test_groups
 
 _PIXELS = 784
+_WHITE = torch.tensor(255, dtype=torch.float32)  # a tensor: its dtype is that of the quotient
 _AUTHORS_SEED = 1234
 _JOINT_ROWS = 4_000  # rows permuted at once, so that the index table stays small
 
@@ -36,6 +38,11 @@ class PermutedMnistSettings(Settings):
         "test images behind each point of a learning curve, the first ones; all unless given",
         least=1,
         most=10_000,
+        later=True,
+    )
+    precision: Literal["float32", "tf32"] = setting(
+        "float32",
+        "how a GPU multiplies in the network's passes: float32 (all bits), or tf32 (10 of them)",
         later=True,
     )
 
@@ -73,6 +80,7 @@ class PermutedMnist(Stream):
             if tuning
             else (mnist.test_images, mnist.test_labels)
         )
+        self._tf32 = settings.precision == "tf32"
         few = settings.curve_images
         self._tests = test_groups(images, labels, self.device)
         self._curve_tests = (
@@ -145,11 +153,11 @@ class PermutedMnist(Stream):
 
     def network(self) -> MLP:
         """Return the fully connected network, 784-256-256-10."""
-        return MLP((self.features, 256, 256, self.classes))
+        return MLP((self.features, 256, 256, self.classes), tf32=self._tf32)
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit pixels to [0, 1]."""
-        return inputs.float().div_(255)
+        return inputs.div(_WHITE)
 
 
 def _checksum(_: PermutedMnistSettings) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engram.gradients import Mix
 from engram.methods import Entry, FinishedTask, MethodSettings, Setup
+from engram.models import stacked
 from engram.plan import generator
 from engram.streams import Examples
 from engram.testing._compare import require
@@ -50,7 +51,7 @@ class Course:
         self.stream = Practice(seeds, device)
         network = self.stream.network()
         drawn = [network.initialise(generator(seed, "parameters")) for seed in seeds]
-        setup = Setup(network, torch.stack(drawn).to(device), tuple(seeds), self.stream)
+        setup = Setup(network, stacked(drawn, device), tuple(seeds), self.stream)
         self.method = subject.entry.build(setup, subject.settings)
         self.batch_size = subject.settings.batch_size
         self.around: Callable[[], AbstractContextManager[object]] = nullcontext

@@ -1,0 +1,58 @@
+"""What a step makes of its rows: their dot products, and the way along their mixture."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+_FEW_ROWS = 3
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return the dot products [R, n, n] of rows [R, n, d]."""
+    count = rows.shape[1]
+    if kernels := _kernels_for(rows):
+        matrix: Tensor = kernels.gram(rows)
+        return matrix
+    if not rows.is_cuda or count > _FEW_ROWS:
+        return torch.bmm(rows, rows.transpose(1, 2))
+    # A batched product this thin keeps a GPU waiting; multiplying and summing does not.
+    squares = torch.linalg.vector_norm(rows, dim=-1).square_()
+    entries = {(i, i): squares[:, i] for i in range(count)}
+    for i, j in combinations(range(count), 2):
+        entries[i, j] = entries[j, i] = (rows[:, i] * rows[:, j]).sum(-1)
+    ordered = [entries[i, j] for i in range(count) for j in range(count)]
+    return torch.stack(ordered, -1).view(-1, count, count)
+
+
+def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
+    """Take a step along the mixture, w <- w - rate * (weights @ rows), of parameters [R, d]."""
+    if kernels := _kernels_for(rows):
+        kernels.descend(parameters, rows, weights, learning_rate)
+    elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
+        for row, weight in zip(rows.unbind(1), weights.unbind(1), strict=True):
+            parameters.addcmul_(row, weight.unsqueeze(-1), value=-learning_rate)
+    else:
+        parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-learning_rate)
+
+
+def _kernels_for(rows: Tensor) -> ModuleType | None:
+    """Return the kernels that read two rows of a GPU once, where they can be had."""
+    two = rows.is_cuda and rows.shape[1] == 2 and rows.dtype == torch.float32
+    return _kernels(rows.device) if two else None
+
+
+@cache
+def _kernels(device: torch.device) -> ModuleType | None:
+    """Try whether Triton works; it may be missing, or the C compiler that it needs."""
+    try:
+        from engram.engine import _triton_rows
+
+        _triton_rows.gram(torch.zeros(1, 2, 1, device=device))
+    except Exception:  # whatever it is, there is a way without
+        return None
+    return _triton_rows
