@@ -128,7 +128,7 @@ class Learner:
             tags: anything else to find them by; see ``Memory.add`` for this and for ``ids``.
         """
         current = _as_batch(batch)
-        if not isinstance(task, int | None):
+        if task is not None and not isinstance(task, int):
             raise EngramError(f"task must be one integer, not {shown(task)}.")
         prepared = self.memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
         if not prepared.size:

@@ -12,7 +12,7 @@ from engram.memory._draws import draw
 from engram.memory._example import Example, Id, Tags, Where, condition
 from engram.memory._filing import Filing
 from engram.memory._policies import Policy, natural
-from engram.memory._slots import NONE, Indices
+from engram.memory._table import NONE, Indices
 
 
 class Books:
@@ -82,7 +82,7 @@ class Books:
     @property
     def table(self) -> Indices:
         """The tasks, the labels and the ids [3, rows]; the ids only where they are `numeric`."""
-        return self._filing.slots.table
+        return self._filing.slots.table.array
 
     @property
     def numeric(self) -> bool:
@@ -110,21 +110,21 @@ class Books:
         """Return what `add` would file, or refuse it; nothing has changed yet."""
         batch = incoming(tasks, labels, ids, tags, count)
         if batch.tasks:
-            self._check(batch)
+            self._check(batch.tasks[0] != NONE, batch.labels[0] != NONE)
         return batch
 
-    def _check(self, batch: Incoming) -> None:
+    def _check(self, has_tasks: bool, has_labels: bool) -> None:
         """Refuse a batch that lacks what the policy needs, or what the examples held have."""
-        if self.policy.by_class and batch.labels[0] == NONE:
+        if self.policy.by_class and not has_labels:
             raise EngramError(
                 f"{type(self.policy).__name__} keeps examples by class; give labels, "
                 "a one-dimensional integer tensor."
             )
-        given = (batch.tasks[0] != NONE, batch.labels[0] != NONE)
-        held = (self.has_tasks, self.has_labels)
-        if given != held and len(self):
-            name, has = ("tasks", held[0]) if given[0] != held[0] else ("labels", held[1])
-            was = "with" if has else "without"
+        held = self._filing.slots
+        differ = has_tasks != held.has_tasks, has_labels != held.has_labels
+        if True in differ and held.ids:
+            name, had = ("tasks", held.has_tasks) if differ[0] else ("labels", held.has_labels)
+            was = "with" if had else "without"
             raise EngramError(
                 f"The memory holds examples {was} {name}; give all batches {was} {name}."
             )

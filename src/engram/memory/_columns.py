@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from engram.errors import EngramError, shown
 from engram.memory._example import Id, Tags
-from engram.memory._slots import NONE
+from engram.memory._table import NONE
 
-_INTEGERS = {int}
 _IDENTITIES = {int, str}
 
 Values: TypeAlias = Any
@@ -72,14 +72,16 @@ def integers(name: str, values: Integers, count: int | None) -> list[int]:
     column = _plain(values)
     if not isinstance(column, list):
         raise EngramError(f"{name} is {shown(values)}; give one integer for each example.")
-    if not _INTEGERS.issuperset(map(type, column)):
-        try:
-            column = [operator.index(value) for value in column]
-        except TypeError:
-            raise EngramError(f"{name} must be one-dimensional and hold integers.") from None
-    if column:
-        _check_range(name, min(column), max(column))
-    return _counted(name, column, count)
+    try:
+        own = array("q", column).tolist()
+    except TypeError:
+        raise EngramError(f"{name} must be one-dimensional and hold integers.") from None
+    except OverflowError:
+        own = [NONE]
+    if NONE in own:
+        told = f"{min(column)} to {max(column)}"
+        raise EngramError(f"{name} must be integers of 64 bits; {told} are not.")
+    return _counted(name, own, count)
 
 
 def _tasks(tasks: int | Integers | None, count: int | None) -> list[int]:
@@ -89,10 +91,7 @@ def _tasks(tasks: int | Integers | None, count: int | None) -> list[int]:
         return integers("tasks", own, count)
     if count is None:
         raise EngramError("Nothing tells how many examples there are; give count.")
-    if own is None:
-        return [NONE] * count
-    _check_range("tasks", own, own)
-    return [own] * count
+    return [NONE] * count if own is None else integers("tasks", [own], 1) * count
 
 
 def _tags(tags: Tags | Sequence[Tags | None], count: int) -> list[Tags | None]:
@@ -115,11 +114,6 @@ def _plain(values: Values) -> Values:
         return list(values) if isinstance(values, Iterable) else values
     except (TypeError, RuntimeError):  # a sparse tensor, one without values, no list after all
         return None
-
-
-def _check_range(name: str, least: int, most: int) -> None:
-    if least <= NONE or most >= -NONE:
-        raise EngramError(f"{name} must be integers of 64 bits; {least} to {most} are not.")
 
 
 def _counted(name: str, column: list[Any], count: int | None) -> list[Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.memory._slots import Indices
+from engram.memory._table import Indices
 
 _MOST = 32
 

@@ -1,4 +1,4 @@
-"""The decision on one example: kept or not, in which slot, and who makes room."""
+"""The decision on each example: kept or not, in which slot, and who makes room."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from engram.memory._example import Id
 from engram.memory._groups import Group, Groups, Key
 from engram.memory._policies import Policy
-from engram.memory._slots import NONE, Newcomer, Slots
+from engram.memory._slots import Newcomer, Offer, Slots
+from engram.memory._table import NONE
 
 _POOL: Key = (NONE, NONE)
 
@@ -38,25 +39,26 @@ class Filing:
         """Return the group of a task and a class."""
         return (task, label) if self.policy.by_class else _POOL
 
-    def offer(self, newcomer: Newcomer, chance: float) -> None:
-        """Keep the newcomer or not, as the policy and ``chance`` (uniform in [0, 1)) decide."""
-        slots, id = self.slots, newcomer[1]
-        key = newcomer[2:4] if self.policy.by_class else _POOL
-        group = self.groups.find(key)
-        group.seen += 1
-        if len(group.members) < group.limit and self._make_room(group, chance):
-            self.groups.grow(key, id)
-            slots.append(newcomer)
-            return
-        leaving = group.exchange(id, chance)
-        if leaving is None:
-            return
-        slot = slots.slot_of[leaving]
-        if slot >= slots.sealed:
-            slots.replace(slot, newcomer)
-        else:  # the slot may be sampled already, the newcomer not before its task has ended
-            slots.remove(slot)
-            slots.append(newcomer)
+    def offer(self, offers: Iterable[Offer]) -> None:
+        """Keep each newcomer or not, one after another, as the policy and its chance decide."""
+        slots, groups, by_class = self.slots, self.groups, self.policy.by_class
+        for newcomer, chance in offers:
+            key = newcomer[2:4] if by_class else _POOL
+            group = groups.by_key.get(key) or groups.insert(key)
+            group.seen += 1
+            if len(group.members) < group.limit and self._make_room(group, chance):
+                groups.grow(key, newcomer[1])
+                slots.append(newcomer)
+                continue
+            leaving = group.exchange(newcomer[1], chance)
+            if leaving is None:
+                continue
+            slot = slots.slot_of[leaving]
+            if slot >= slots.sealed:
+                slots.replace(slot, newcomer)
+            else:  # the slot may be sampled already, the newcomer not before its task has ended
+                slots.remove(slot)
+                slots.append(newcomer)
 
     def _make_room(self, group: Group, chance: float) -> bool:
         """Tell whether the group may grow; in a full memory, at a larger one's expense."""
@@ -92,4 +94,4 @@ class Filing:
 
     def key_at(self, slot: int) -> Key:
         """Return the group of who sits in a slot."""
-        return self.key(int(self.slots.tasks[slot]), int(self.slots.labels[slot]))
+        return self.slots.key(slot) if self.policy.by_class else _POOL

@@ -14,6 +14,8 @@ Key: TypeAlias = tuple[int, int]
 class Ring:
     """The last ones to come, oldest first."""
 
+    __slots__ = ("limit", "members", "seen")
+
     def __init__(self, limit: int, seen: int = 0, members: Iterable[Id] = ()) -> None:
         self.limit = limit
         self.seen = seen
@@ -42,6 +44,8 @@ class Uniform:
     ones that were turned away. Places freed by `discard` may be filled: the members that left take
     their arrival with them, and the next newcomers stand in for them.
     """
+
+    __slots__ = ("limit", "members", "seen")
 
     def __init__(self, limit: int, seen: int = 0, members: Iterable[Id] = ()) -> None:
         self.limit = limit
@@ -80,15 +84,14 @@ class Groups:
     def __init__(self, uniform: bool, limit: int) -> None:
         self.limit = limit
         self._kind: type[Ring] | type[Uniform] = Uniform if uniform else Ring
-        self._groups: dict[Key, Group] = {}
+        self.by_key: dict[Key, Group] = {}
         # An OrderedDict, for a plain dict finds its first key only by passing all deleted ones.
         self._by_size: dict[int, OrderedDict[Key, Group]] = {}
         self.largest = 0
 
-    def find(self, key: Key) -> Group:
-        """Return the group, a new one of the common limit where there is none yet."""
-        group = self._groups.get(key)
-        return self._insert(key, self._kind(self.limit)) if group is None else group
+    def insert(self, key: Key) -> Group:
+        """Take in a new group of the common limit."""
+        return self._insert(key, self._kind(self.limit))
 
     def restore(self, key: Key, limit: int, seen: int, members: Iterable[Id]) -> None:
         """Take in a group as `items` gave it; the order of the calls is the order of `items`."""
@@ -96,7 +99,7 @@ class Groups:
 
     def grow(self, key: Key, newcomer: Id) -> None:
         """Add a member to a group that has a place for it."""
-        group = self._groups[key]
+        group = self.by_key[key]
         self._unfile(key, group)
         group.members.append(newcomer)
         self._file(key, group)
@@ -111,7 +114,7 @@ class Groups:
 
     def discard(self, key: Key, leaving: set[Id]) -> None:
         """Forget members of one group; O(its size)."""
-        group = self._groups[key]
+        group = self.by_key[key]
         self._unfile(key, group)
         group.discard(leaving)
         self._file(key, group)
@@ -123,7 +126,7 @@ class Groups:
 
     def _insert(self, key: Key, group: Group) -> Group:
         """Take in a group as the last one of its size."""
-        self._groups[key] = group
+        self.by_key[key] = group
         self._file(key, group)
         return group
 

@@ -23,11 +23,7 @@ class Prepared(NamedTuple):
     batch: Batch
     tensors: list[Tensor]
     metadata: Incoming
-
-    @property
-    def size(self) -> int:
-        """How many examples there are."""
-        return len(self.metadata.tasks)
+    size: int  # how many examples there are
 
 
 class Holding(Sampling):
@@ -87,14 +83,15 @@ class Holding(Sampling):
         """
         tensors = self.storage.check(batch)
         labels = self.storage.labels(batch) if labels is None else labels
-        metadata = self._ledger.prepare(tasks, labels, ids, tags, count=tensors[0].shape[0])
+        size = tensors[0].shape[0]
+        metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
         if self.max_bytes is not None and not self.storage.rows:
-            size = example_nbytes(tensors)
-            if size > self.max_bytes:
+            nbytes = example_nbytes(tensors)
+            if nbytes > self.max_bytes:
                 raise EngramError(
-                    f"max_bytes is {self.max_bytes}, less than the {size} bytes of one example."
+                    f"max_bytes is {self.max_bytes}, less than the {nbytes} bytes of one example."
                 )
-        return Prepared(batch, tensors, metadata)
+        return Prepared(batch, tensors, metadata, size)
 
     def file(self, prepared: Prepared) -> None:
         """Add what `prepare` has checked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from engram.memory._books import Books
 from engram.memory._columns import Ids, Incoming, Integers
 from engram.memory._example import Id, Tags, Where
 from engram.memory._policies import Policy, natural, policy_from_json, policy_to_json, positive
-from engram.memory._slots import Indices, Moves
+from engram.memory._slots import Moves, Offer
 from engram.memory._state import from_bytes, load_filing, save_filing, to_bytes
+from engram.memory._table import Indices
 
 
 class Ledger(Books):
@@ -81,16 +82,20 @@ class Ledger(Books):
         count = len(batch.tasks)
         chances = self._generator.random(count).tolist() if self.policy.uniform else [0.0] * count
         names = self._names(batch.ids, count)
-        filing, erased = self._filing, self._erased
+        filing = self._filing
         columns = zip(range(count), names, batch.tasks, batch.labels, batch.tags, strict=True)
-        for newcomer, chance in zip(columns, chances, strict=True):
-            if batch.ids is not None and (newcomer[1] in erased or filing.update(newcomer)):
-                continue
-            filing.offer(newcomer, chance)
+        offers = zip(columns, chances, strict=True)
+        filing.offer(offers if batch.ids is None else self._unknown(offers))
         slots, self.moves = filing.slots.settle(count)
         if self.policy.include_current or self.moves is not None:
             self._by_task = None
         return slots
+
+    def _unknown(self, offers: Iterable[Offer]) -> Iterator[Offer]:
+        """Pass over what was erased, update what is held, and yield the rest, each in its turn."""
+        for newcomer, chance in offers:
+            if newcomer[1] not in self._erased and not self._filing.update(newcomer):
+                yield newcomer, chance
 
     def _names(self, ids: list[Id] | None, count: int) -> Sequence[Id]:
         """Return the ids, numbers that were never used where none are given."""

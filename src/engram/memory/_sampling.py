@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -12,8 +12,8 @@ from engram.memory._draws import Draws, draw
 from engram.memory._example import Sample
 from engram.memory._ledger import Ledger
 from engram.memory._policies import natural
-from engram.memory._slots import Indices
 from engram.memory._structure import Batch
+from engram.memory._table import Indices
 from engram.memory._tensor_storage import TensorStorage
 
 _POOLED = 0  # stands for all tasks together
@@ -28,6 +28,10 @@ class Sampling:
         self._draws = Draws(natural("seed", seed))
         self._table: Indices | None = None
         self._views: list[Tensor] = []  # of the table's columns
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the views behind: those of a copy are of its own table."""
+        return {**vars(self), "_table": None, "_views": []}
 
     @property
     def available(self) -> int:

@@ -6,17 +6,15 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engram.memory._example import Example, Id, Tags
-
-NONE = int(np.iinfo(np.int64).min)
-"""Stands in the arrays of tasks and labels where an example has none."""
-
-Indices: TypeAlias = NDArray[np.int64]
+from engram.memory._table import NONE, Indices, Table
 
 Newcomer: TypeAlias = tuple[int, Id, int, int, Tags | None]
 """An example at the door: its place in the batch, its id, task, label and tags."""
+
+Offer: TypeAlias = tuple[Newcomer, float]
+"""A newcomer and its chance, a uniform draw from [0, 1)."""
 
 
 class Moves(NamedTuple):
@@ -50,9 +48,8 @@ class Slots:
         self.slot_of: dict[Id, int] = {}
         # By slot: the tasks, the labels and, while all are numbers, the ids once more: what a
         # sample needs is read from an array much faster than from a list.
-        self.table = np.empty((3, 16), np.int64)
+        self.table = Table()
         self.numeric = True
-        self._tasks, self._labels, self._numbers = self.table
         self._start()
 
     def _start(self) -> None:
@@ -64,21 +61,25 @@ class Slots:
     @property
     def tasks(self) -> Indices:
         """The tasks by slot, `NONE` where there is none."""
-        return self._tasks[: len(self.ids)]
+        return self.table.array[0, : len(self.ids)]
 
     @property
     def labels(self) -> Indices:
         """The labels by slot, `NONE` where there is none."""
-        return self._labels[: len(self.ids)]
+        return self.table.array[1, : len(self.ids)]
 
     def expect(self, ids: Iterable[Id]) -> None:
         """Get ready for ids given by the user, which need not be numbers."""
         if self.numeric:
             self.numeric = all(type(id) is int and -NONE > id >= NONE for id in ids)
 
+    def key(self, slot: int) -> tuple[int, int]:
+        """Return the task and the label of who sits in a slot, `NONE` where there is none."""
+        return self.table.tasks[slot], self.table.labels[slot]
+
     def example(self, slot: int) -> Example:
         """Return who sits in a slot."""
-        task, label = int(self._tasks[slot]), int(self._labels[slot])
+        task, label = self.key(slot)
         return Example(
             self.ids[slot],
             None if task == NONE else task,
@@ -92,9 +93,8 @@ class Slots:
         slot = len(self.ids)
         if not slot:
             self.has_tasks, self.has_labels = task != NONE, label != NONE
-        if slot == len(self._tasks):
-            self.table = np.concatenate([self.table, np.empty_like(self.table)], axis=1)
-            self._tasks, self._labels, self._numbers = self.table
+        if slot == len(self.table):
+            self.table.double()
         self.ids.append(id)
         self.tags.append(tags)
         self.slot_of[id] = slot
@@ -103,14 +103,15 @@ class Slots:
     def replace(self, slot: int, newcomer: Newcomer) -> None:
         """Seat a newcomer in a slot that another one leaves."""
         place, id, task, label, tags = newcomer
-        del self.slot_of[self.ids[slot]]
-        self.slot_of[id] = slot
-        self.ids[slot] = id
+        ids, slot_of, table = self.ids, self.slot_of, self.table
+        del slot_of[ids[slot]]
+        slot_of[id] = slot
+        ids[slot] = id
         self.tags[slot] = tags
-        self._tasks[slot] = task
-        self._labels[slot] = label
+        table.tasks[slot] = task
+        table.labels[slot] = label
         if self.numeric:
-            self._numbers[slot] = id
+            table.numbers[slot] = id  # type: ignore[assignment]
         self._incoming[slot] = place  # a row that was to move here is overwritten by the write
 
     def remove(self, slot: int) -> None:
@@ -134,7 +135,7 @@ class Slots:
         self.ids[target] = self.ids[source]
         self.tags[target] = self.tags[source]
         self.slot_of[self.ids[source]] = target
-        self.table[:, target] = self.table[:, source]
+        self.table.array[:, target] = self.table.array[:, source]
         self._incoming.pop(target, None)
         self._origin.pop(target, None)
         place = self._incoming.pop(source, None)

@@ -63,7 +63,7 @@ def rebuild(structure: Structure, tensors: Iterator[Tensor]) -> Batch:
     ((kind, parts),) = structure.items()
     if kind == "dict":
         return {name: rebuild(part, tensors) for name, part in parts.items()}
-    built = [rebuild(part, tensors) for part in parts]
+    built = [next(tensors) if part == "tensor" else rebuild(part, tensors) for part in parts]
     return tuple(built) if kind == "tuple" else built
 
 

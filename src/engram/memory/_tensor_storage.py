@@ -132,7 +132,7 @@ class TensorStorage:
     def read(self, slots: Tensor) -> Batch:
         """Return the rows as a batch of the structure that was added."""
         assert self._structure is not None  # a memory reads only what it has written
-        return rebuild(self._structure, (row.index_select(0, slots) for row in self._rows))
+        return rebuild(self._structure, iter([row.index_select(0, slots) for row in self._rows]))
 
     def state_dict(self, length: int) -> dict[str, Any]:
         """Return the first ``length`` rows (not copied) and their structure."""

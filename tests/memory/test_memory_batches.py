@@ -1,0 +1,100 @@
+"""A batch is so many examples one after another; a copy is a memory of its own."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engram.errors import EngramError
+from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Memory, Reservoir
+
+EVERY = [ClassRing(2), ClassRing(2, include_current=True), ClassSample(2), Reservoir(5), Fifo(5)]
+LEAST = -(2**63)
+
+examples = st.tuples(
+    st.integers(0, 2), st.integers(0, 2), st.integers(0, 9) | st.sampled_from("ab")
+)
+# None ends a task; whether a batch's ids are given is part of it.
+streams = st.lists(
+    st.none() | st.tuples(st.booleans(), st.lists(examples, min_size=1, max_size=6)), max_size=10
+)
+
+
+def books(ledger):
+    """All that a ledger knows, in a form that compares."""
+    state = ledger.state_dict()
+    state["filing"] = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in state["filing"].items()
+    }
+    return {**state, "erased": state["erased"].tolist()}
+
+
+@settings(deadline=None, max_examples=25)
+@given(streams)
+@pytest.mark.parametrize("budget", [None, 4])
+@pytest.mark.parametrize("policy", EVERY, ids=repr)
+def test_a_batch_is_filed_as_its_examples_are_one_by_one(policy, budget, stream):
+    whole, single = (Ledger(policy, max_examples=budget, seed=3) for _ in range(2))
+    for ledger in (whole, single):
+        ledger.erase(ids=[7, "b"])
+    for batch in stream:
+        if batch is None:
+            whole.end_task()
+            single.end_task()
+            continue
+        named, rows = batch
+        tasks, labels, ids = (list(column) for column in zip(*rows, strict=True))
+        slots = whole.add(tasks, labels, ids if named else None)
+        for task, label, id in rows:
+            single.add(task, [label], [id] if named else None)
+        assert books(whole) == books(single)
+        for slot, row in zip(slots.tolist(), rows, strict=True):
+            if slot >= 0:
+                assert (whole.tasks[slot], whole.labels[slot]) == row[:2]
+                assert not named or whole.ids[slot] == row[2]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))])
+@pytest.mark.parametrize("policy", EVERY, ids=repr)
+def test_a_copy_goes_on_as_the_original_does_and_apart_from_it(policy, copied):
+    memory, label = Memory(policy), torch.arange(30) % 3
+    memory.add((label, label), tasks=0)
+    memory.end_task()
+    memory.sample(2)
+    twin = copied(memory)
+    for own in (memory, twin):
+        own.add((label + 3, label + 3), tasks=1)
+        own.end_task()
+    one, other = memory.sample(4), twin.sample(4)
+    assert one.ids == other.ids
+    for name in ("tasks", "labels"):
+        assert torch.equal(getattr(one, name), getattr(other, name))
+    assert torch.equal(one.batch[0], other.batch[0])
+    held = list(twin.examples())
+    memory.add((label, label), tasks=2)
+    assert list(twin.examples()) == held
+
+
+@pytest.mark.parametrize("labels", [[LEAST + 1, 2**63 - 1], np.array([0, 5]), [True, np.int8(3)]])
+def test_labels_are_integers_of_64_bits_of_whatever_kind(labels):
+    ledger = Ledger(ClassRing(2))
+    ledger.add(0, labels)
+    assert ledger.labels.tolist() == [int(label) for label in labels]
+
+
+@pytest.mark.parametrize("field", ["tasks", "labels"])
+@pytest.mark.parametrize("value", [LEAST, 2**63, -(2**80)])
+def test_other_integers_are_refused_in_a_sentence_that_names_them(field, value):
+    columns = {"tasks": [0, 0], "labels": [1, 1], field: [3, value]}
+    least, most = min(3, value), max(3, value)
+    with pytest.raises(EngramError, match=f"^{field} must be .* 64 bits; {least} to {most} are"):
+        Ledger(ClassRing(2)).add(**columns)
+    with pytest.raises(EngramError, match="tasks must be integers of 64 bits"):
+        Ledger(ClassRing(2)).add(tasks=value, labels=[1])
