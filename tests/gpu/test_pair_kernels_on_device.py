@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engram.engine import _mixture, gram
+from engram.models import triton_works
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
@@ -22,7 +23,7 @@ def rows_of(runs, length, beside=0):
 
 
 def test_triton_works_here():
-    assert _mixture._kernels(torch.device("cuda", 0)) is not None
+    assert triton_works(torch.ones(1, device="cuda"))
 
 
 @pytest.mark.parametrize("runs", [1, 5, 64])
@@ -55,7 +56,7 @@ def test_without_triton_it_is_the_same(monkeypatch):
     parameters = [torch.ones(5, 10_001, device="cuda") for _ in range(2)]
     matrix = gram(rows)
     _mixture.descend_along(parameters[0], rows, weights, 0.1)
-    monkeypatch.setattr(_mixture, "_kernels", lambda _: None)
+    monkeypatch.setattr(_mixture, "triton_works", lambda _: False)
     torch.testing.assert_close(gram(rows), matrix, rtol=1e-5, atol=1e-2)
     _mixture.descend_along(parameters[1], rows, weights, 0.1)
     torch.testing.assert_close(*parameters)

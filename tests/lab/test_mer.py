@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Batch
+from engram.engine import Batch, Replayed
 from engram.errors import EngramError
 from engram.methods import Setup, method_entry
 from engram.methods.mer import MerSettings
 from engram.models import MLP
 from engram.protocol import run, specify
 from engram.streams import load_mnist
+from engram.testing._host import no_reads
 
 RATE = 0.3
 
@@ -25,6 +26,7 @@ def build(settings, seeds=(0,), sizes=(2, 2)):
         tasks=3,
         examples=100,
         classes=sizes[-1],
+        outputs=lambda labels: None,  # noqa: ARG005
         batch=lambda inputs, labels: Batch(inputs.clone(), labels),
     )
     setup = Setup(network, start.repeat(len(seeds), 1), seeds, stream)
@@ -42,6 +44,11 @@ def numbered(runs, count):
 def observe(method, inputs, labels, step):
     part = slice(step * method.settings.batch_size, (step + 1) * method.settings.batch_size)
     return method.observe(step, inputs[:, part], Batch(inputs[:, part], labels[:, part]))
+
+
+def draws_of(method, place):
+    """Return what an example reads in its first round."""
+    return method.memory.drawn(method.memory.slots(place)[:, 0])
 
 
 def softmax_step(weights, x, y):
@@ -99,7 +106,7 @@ def test_with_gamma_1_it_is_plain_sgd_over_what_was_drawn_and_the_example():
     optimizer = torch.optim.SGD(model.parameters(), RATE)
     method.begin_task(0, labels)
     for step in range(12):
-        drawn = method.memory.read(step, 0)
+        drawn = draws_of(method, step)
         current = Batch(inputs[:, step : step + 1], labels[:, step : step + 1])
         for example in [*drawn, current]:
             optimizer.zero_grad()
@@ -126,7 +133,7 @@ def test_the_reservoir_against_one_that_is_watched_from_outside(algorithm):
         method.begin_task(task, labels[:, half])
         for step in range(12):
             number = 12 * task + step
-            drawn = method.memory.read(step, 0)
+            drawn = draws_of(method, step)
             assert len(drawn) == min(draws, number, capacity)
             for run_ in range(runs):
                 for example in drawn:
@@ -153,7 +160,7 @@ def test_draws_are_with_replacement():
     method.begin_task(0, labels)
     for step in range(4):
         observe(method, inputs, labels, step)
-    drawn = torch.cat([example.inputs[:, :, 0] for example in method.memory.read(4, 0)], 1)
+    drawn = torch.cat([example.inputs[:, :, 0] for example in draws_of(method, 4)], 1)
     different = [len(set(row)) for row in drawn.tolist()]
     assert set(different) == {1, 2, 3}
 
@@ -168,6 +175,69 @@ def test_a_batch_of_five_is_five_batches_of_one():
             observe(method, inputs, labels, step)
         weights.append(method.parameters)
     assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("algorithm", ["one-batch", "batches"])
+def test_an_example_is_learned_without_a_look_at_the_device(algorithm, monkeypatch):
+    """As it has to be where it is recorded once and replayed."""
+    settings = {"algorithm": algorithm, "draws": 3, "batches": 2, "memory_size": 4}
+    method = build(settings, seeds=(3, 4))
+    inputs, labels = numbered(2, 12)
+    work = Replayed.__call__
+
+    def watched(self, *given):
+        with no_reads("cpu"):
+            return work(self, *given)
+
+    monkeypatch.setattr(Replayed, "__call__", watched)
+    method.begin_task(0, labels)
+    observe(method, inputs, labels, 0)
+
+
+@pytest.mark.parametrize("algorithm", ["one-batch", "batches"])
+def test_what_a_recorded_example_reads_stays_in_its_place(algorithm):
+    """From the second example on, when there is a table, up to the end of the run."""
+    settings = {"algorithm": algorithm, "draws": 3, "memory_size": 4, "batch_size": 1}
+    method = build(settings | {"batches": 2}, seeds=(3, 4))
+    inputs, labels = numbered(2, 6)
+
+    def places():
+        table = method.memory.table
+        held = (method.parameters, method.buffers, table.inputs, table.labels)
+        return [tensor.data_ptr() for tensor in held]
+
+    seen = []
+    for task in range(3):
+        method.begin_task(task, labels)
+        for step in range(6):
+            observe(method, inputs, labels, step)
+            seen.append(places())
+    assert all(now == seen[0] for now in seen)
+
+
+def forgets(method, marks, monkeypatch):
+    """Return in which tasks what was recorded is dropped, where the stream marks outputs so."""
+    forgotten = []
+    monkeypatch.setattr(Replayed, "forget", lambda _: forgotten.append(task))
+    _, labels = numbered(1, 4)
+    for task, marked in enumerate(marks, start=1):
+        method._stream.outputs = lambda labels, marked=marked: labels if marked else None
+        method.begin_task(task, labels)
+    return forgotten
+
+
+def test_other_marks_of_outputs_are_not_missed(monkeypatch):
+    method = build({"draws": 2})
+    method.begin_task(0, numbered(1, 4)[1])
+    marks = [False, True, True, False, False]
+    assert forgets(method, marks, monkeypatch) == [2, 3, 4]
+
+
+def test_nor_are_those_of_a_task_that_was_gone_on_with(monkeypatch):
+    saved, resumed = build({"draws": 2}), build({"draws": 2})
+    saved.begin_task(0, numbered(1, 4)[1])
+    resumed.load_state_dict(saved.state_dict())
+    assert forgets(resumed, [False, False], monkeypatch) == [1]
 
 
 @pytest.mark.parametrize("algorithm", ["one-batch", "batches"])

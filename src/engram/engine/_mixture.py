@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import combinations
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-_FEW_ROWS = 3
+from engram.models import triton_works
+
+_PAIR, _FEW_ROWS = 2, 3
 
 
 def gram(rows: Tensor) -> Tensor:
@@ -42,17 +43,8 @@ def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_ra
 
 def _kernels_for(rows: Tensor) -> ModuleType | None:
     """Return the kernels that read two rows of a GPU once, where they can be had."""
-    two = rows.is_cuda and rows.shape[1] == 2 and rows.dtype == torch.float32
-    return _kernels(rows.device) if two else None
-
-
-@cache
-def _kernels(device: torch.device) -> ModuleType | None:
-    """Try whether Triton works; it may be missing, or the C compiler that it needs."""
-    try:
-        from engram.engine import _triton_rows
-
-        _triton_rows.gram(torch.zeros(1, 2, 1, device=device))
-    except Exception:  # whatever it is, there is a way without
+    if rows.shape[1] != _PAIR or not triton_works(rows):
         return None
+    from engram.engine import _triton_rows
+
     return _triton_rows

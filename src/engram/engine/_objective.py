@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engram.engine._entropies import entropies_on_device
+from engram.models import triton_works
 from engram.streams import Batch
 
 
@@ -26,12 +26,13 @@ def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """
     if batch.outputs is not None:
         logits = logits.masked_fill(~batch.outputs, -torch.inf)
+    elif triton_works(logits):
+        from engram.engine import _triton_entropies
+
+        return _triton_entropies.entropies(logits, batch.labels, batch.weights, batch.groups)
     log_probabilities = torch.log_softmax(logits, -1)
-    parts = (len(logits), batch.groups, -1)
-    if logits.is_cuda:
-        losses, gradient = entropies_on_device(log_probabilities, batch)
-        return losses.view(parts).sum(-1), gradient
     labels = batch.labels.unsqueeze(-1)
+    parts = (len(logits), batch.groups, -1)
     losses = -log_probabilities.gather(-1, labels).squeeze(-1)
     gradient = log_probabilities.exp_()
     gradient.scatter_add_(-1, labels, gradient.new_full((), -1.0).expand(labels.shape))

@@ -53,34 +53,37 @@ class Reservoirs:
         asked = {"task": task, "labels": labels, "draws": draws, "rounds": rounds}
         self._planned = asked | {"ledgers": before}
         coming = labels.cpu().numpy()
+        # Every run holds the same number before an example: all that came, or its capacity.
+        held = np.minimum(len(self.ledgers[0]) + np.arange(coming.shape[1]), self.capacity)
+        some = held > 0
+        below = held[some].reshape(-1, 1, 1)
+        size = (len(below), rounds, draws)
         reads = np.zeros((*coming.shape, rounds, draws), np.int32)
         writes = np.empty_like(coming)
-        first = len(self.ledgers[0])
         for run, (ledger, seed) in enumerate(zip(self.ledgers, self._seeds, strict=True)):
             source = generator(seed, "mer", task)
-            for place, label in enumerate(coming[run]):  # each reads what is there before it
-                if len(ledger):
-                    reads[run, place] = source.integers(len(ledger), size=(rounds, draws))
-                writes[run, place] = ledger.add(task, [label])[0]
-        # Every run holds the same number: all that came, or its capacity.
-        held = np.minimum(first + np.arange(coming.shape[1]), self.capacity)
+            reads[run, some] = source.integers(below, size=size, dtype=np.int32)
+            # One by one: of a batch, a ledger tells only who is left when all of it has come.
+            writes[run] = [ledger.add(task, [label])[0] for label in coming[run]]
         self._counts: list[int] = np.minimum(held, draws).tolist()
         self._kept: list[bool] = np.any(writes >= 0, axis=0).tolist()
         self._reads = torch.from_numpy(reads).to(self._device)
         slots = np.where(writes < 0, self.capacity, writes)
         self._writes = torch.from_numpy(slots).to(self._device)
 
-    def read(self, place: int, round_: int) -> list[Batch]:
-        """Return what example number ``place`` of the task reads in a round, one by one.
+    def slots(self, place: int) -> Tensor:
+        """Return the slots that example number ``place`` of the task reads, [R, rounds, count].
 
-        As many as were asked for, or as many as are held where those are fewer.
+        As many in a round as were asked for, or as many as are held where those are fewer.
         """
-        count = self._counts[place]
-        if self.table is None or not count:
+        return self._reads[:, place, :, : self._counts[place]]
+
+    def drawn(self, slots: Tensor) -> list[Batch]:
+        """Return what is held in slots [R, count], one by one."""
+        if self.table is None or not slots.shape[1]:
             return []
-        slots = self._reads[:, place, round_, :count]
         index = (self._runs, slots)
-        return singles(self._stream.batch(self.table.inputs[index], self.table.labels[index]))
+        return _singles(self._stream.batch(self.table.inputs[index], self.table.labels[index]))
 
     def write(self, place: int, inputs: Tensor, labels: Tensor) -> None:
         """Store example number ``place`` of the task, [R, ...] and [R], where it is kept."""
@@ -111,7 +114,7 @@ class Reservoirs:
             self.plan(**planned)
 
 
-def singles(batch: Batch) -> list[Batch]:
+def _singles(batch: Batch) -> list[Batch]:
     """Cut a batch [R, B, ...] into B batches of one example."""
     parts = [slice(i, i + 1) for i in range(batch.labels.shape[1])]
     return [

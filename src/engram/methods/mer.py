@@ -9,10 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from engram.engine import Batch
+from engram.engine import Batch, Replayed
 from engram.gradients import Mix
 from engram.methods._method import Entry, Method, MethodSettings, Setup, register
-from engram.methods._reservoirs import Reservoirs, singles
+from engram.methods._reservoirs import Reservoirs
+from engram.models import room
 from engram.settings import setting
 
 
@@ -56,32 +57,42 @@ class Mer(Method):
 
     def __init__(self, setup: Setup, settings: MerSettings) -> None:
         super().__init__(setup, settings)
-        stream = setup.stream  # beyond its examples there is nothing to keep
+        self._stream = stream = setup.stream
+        # Beyond its examples there is nothing to keep.
         capacity = min(settings.memory_size, stream.examples * stream.tasks)
-        device = self.parameters.device
-        self.memory = Reservoirs(capacity, setup.seeds, stream, device)
-        self._step = torch.empty_like(self.parameters)
+        self.memory = Reservoirs(capacity, setup.seeds, stream, self.parameters.device)
+        self._step = room(self.parameters, *self.parameters.shape)
         self._one_batch = settings.algorithm == "one-batch"
         self._rounds = 1 if self._one_batch else settings.batches
+        self._replayed = Replayed(self._learn)  # single steps are too short for launches one by one
+        self._marked = True  # or so it may be, where a task is gone on with
 
     def begin_task(self, task: int, labels: Tensor) -> None:
         """Draw what each example of the task will read, and whether it will be kept."""
         self.memory.plan(task, labels, self.settings.draws, self._rounds)
+        # A stream that marks outputs may have put other marks in the place of the last task's.
+        marked = self._stream.outputs(labels[:, :1]) is not None
+        if marked or self._marked:
+            self._replayed.forget()
+        self._marked = marked
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
         """Learn the batch's examples one by one; the loss is their mean when each was walked."""
         losses = []
-        for i, example in enumerate(singles(batch)):
-            place = step * self.settings.batch_size + i
-            losses.append(self._learn(place, example))
+        for i in range(batch.labels.shape[1]):
+            place, one = step * self.settings.batch_size + i, slice(i, i + 1)
+            slots = self.memory.slots(place)
+            losses.append(self._replayed(stored[:, one], batch.labels[:, one], slots))
             self.memory.write(place, stored[:, i], batch.labels[:, i])
         mean = torch.stack(losses).mean(0).unsqueeze(-1)
         return Mix(mean, None, torch.ones_like(mean))
 
-    def _learn(self, place: int, example: Batch) -> Tensor:
+    def _learn(self, stored: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
+        """Learn an example, [R, 1, ...] and [R, 1], among draws from slots [R, rounds, count]."""
+        example = self._stream.batch(stored, labels)
         start, losses = self.parameters.clone(), example.inputs.new_zeros(())
-        for round_ in range(self._rounds):
-            drawn = self.memory.read(place, round_)
+        for of_round in slots.unbind(1):
+            drawn = self.memory.drawn(of_round)
             if self._one_batch:
                 losses = self._walk([*drawn, example])[-1]
             else:
@@ -99,8 +110,8 @@ class Mer(Method):
         return losses
 
     def _keep(self, start: Tensor, share: float) -> None:
-        """Reptile: go back to ``start`` and from there only a share of the way; spends it."""
-        self.parameters.copy_(start.lerp_(self.parameters, share))
+        """Reptile: go back to ``start`` and from there only a share of the way."""
+        torch.lerp(start, self.parameters, share, out=self.parameters)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything the next step depends on, the reservoir included."""
@@ -110,6 +121,8 @@ class Mer(Method):
         """Go on from where ``state_dict`` was taken."""
         super().load_state_dict(state)
         self.memory.load_state_dict(state["memory"])
+        self._replayed.forget()  # the reservoir's table is another one
+        self._marked = True
 
     def facts(self) -> dict[str, int]:
         """Return what the method holds, for one run."""

@@ -13,44 +13,58 @@ class Branches:
     """Pieces of work that do not need one another, each on a stream of its own.
 
     What goes on between ``branch`` and ``join`` may run at the same time; after ``join`` all of it
-    is done, as far as the device is concerned. It can be captured in a CUDA graph, and it may be
-    nested. Pieces that go on while others begin and end have a ``purpose`` of their own, lest they
-    share a stream. On a CPU the pieces come one after the other.
+    is done, as far as the device is concerned. Branches may be nested. Pieces that go on while
+    others begin and end have a ``purpose`` of their own, lest they share a stream.
+
+    Streams are taken while a CUDA graph is captured, and while there are any: torch has 32, and
+    gives the same ones again when asked for more. A stream with two parents would use memory again
+    that was freed by one of them while the other one's work still reads it. In every other case the
+    pieces come one after the other: launched one by one, there is little to gain.
     """
 
     def __init__(self, device: torch.device, purpose: str = "") -> None:
         self._device, self._purpose = device, purpose
-        self._used: list[torch.cuda.Stream] = []
+        self._count, self._used = 0, dict[torch.cuda.Stream, None]()
 
     @contextmanager
     def branch(self) -> Iterator[None]:
         """Do a piece of work beside the others."""
-        if self._device.type != "cuda":
+        if self._device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
             yield
             return
         here = torch.cuda.current_stream(self._device)
-        number = len(self._used) % _MOST
-        aside = _stream(self._device, here.cuda_stream, self._purpose, number)
+        aside = _stream(self._device, here.cuda_stream, self._purpose, self._count % _MOST)
+        self._count += 1
+        if aside is None:
+            yield
+            return
         aside.wait_stream(here)
-        self._used.append(aside)
+        self._used[aside] = None
         with torch.cuda.stream(aside):
             yield
 
     def join(self) -> None:
         """Go on when all of it is done."""
-        for aside in self._used[:_MOST]:
+        for aside in self._used:
             torch.cuda.current_stream(self._device).wait_stream(aside)
 
 
 _MOST = 8  # at the same time; more are dealt out in turn
 
+_taken = set[int]()  # the streams that have a place, by their addresses
+
 
 @cache
 def _stream(
     device: torch.device,
-    parent: int,  # noqa: ARG001
+    parent: int,
     purpose: str,  # noqa: ARG001
     number: int,  # noqa: ARG001
-) -> torch.cuda.Stream:
-    """Return the stream for a branch of the stream that is known as ``parent``."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+) -> torch.cuda.Stream | None:
+    """Return the stream for a branch of the stream at ``parent``, or None if all have a place."""
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    _taken.add(parent)
+    if stream.cuda_stream in _taken:
+        return None
+    _taken.add(stream.cuda_stream)
+    return stream

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from engram.models._branches import Branches
 from engram.models._initial import SPREAD, draw_normal
+from engram.models._layer import before, layer, learn
 from engram.models._network import Network
 from engram.models._progressive_mlp import ProgressiveMLP, rows_at
-from engram.models._rectified import rectified
-from engram.models._rounding import rounding
 from engram.models._vectors import room
 
 
@@ -58,12 +57,11 @@ class MLP(Network):
         training: bool = True,  # noqa: ARG002
     ) -> tuple[Tensor, list[Tensor]]:
         """Return logits and the input of every layer."""
-        *hidden_layers, (weight, bias) = self.layers(parameters)
+        *hidden_layers, last = self.layers(parameters)
         tape = [inputs]
-        with rounding(tf32=self.tf32):
-            for layer in hidden_layers:
-                tape.append(rectified(tape[-1], *layer))
-            return torch.baddbmm(bias, tape[-1], weight), tape
+        for weight, bias in hidden_layers:
+            tape.append(layer(tape[-1], weight, bias, rectify=True, tf32=self.tf32))
+        return layer(tape[-1], *last, rectify=False, tf32=self.tf32), tape
 
     def backward(
         self, parameters: Tensor, tape: list[Tensor], gradient: Tensor, rows: Tensor
@@ -78,8 +76,7 @@ class MLP(Network):
             if direct
             else room(rows, runs * groups, self.size)
         )
-        with rounding(tf32=self.tf32):
-            self._back(weights, tape, gradient, flat)
+        self._back(weights, tape, gradient, flat)
         if not direct:
             rows.copy_(flat.view_as(rows))
 
@@ -88,15 +85,15 @@ class MLP(Network):
     ) -> None:
         """Write the gradients of a batch's parts into ``flat`` [R * groups, d]."""
         gradients, branches = [gradient], Branches(flat.device)  # all are held to the end
-        for layer, (weight, bias) in reversed(list(enumerate(self.layers(flat)))):
+        for number, (weight, bias) in reversed(list(enumerate(self.layers(flat)))):
             with branches.branch():  # what the layers before do not wait for
-                inputs = tape[layer].reshape(len(flat), -1, self.sizes[layer])
-                parts = gradients[-1].reshape(len(flat), -1, self.sizes[layer + 1])
-                torch.bmm(inputs.transpose(1, 2), parts, out=weight)
-                torch.sum(parts, 1, keepdim=True, out=bias)
-            if layer:
-                before = torch.bmm(gradients[-1], weights[layer].transpose(1, 2))
-                gradients.append(torch.ops.aten.threshold_backward(before, tape[layer], 0))
+                inputs = tape[number].reshape(len(flat), -1, self.sizes[number])
+                parts = gradients[-1].reshape(len(flat), -1, self.sizes[number + 1])
+                learn(inputs, parts, weight, bias, tf32=self.tf32)
+            if number:
+                gradients.append(
+                    before(gradients[-1], weights[number], tape[number], tf32=self.tf32)
+                )
         branches.join()
 
     def predict(
@@ -112,11 +109,10 @@ class MLP(Network):
         if columns is not None:
             weight, bias = layers[0]
             layers[0] = rows_at(weight, columns), bias
-        weight, bias = layers.pop()
-        with rounding(tf32=self.tf32):
-            for layer in layers:
-                hidden = rectified(hidden, *layer)
-            return torch.baddbmm(bias, hidden, weight)
+        last = layers.pop()
+        for weight, bias in layers:
+            hidden = layer(hidden, weight, bias, rectify=True, tf32=self.tf32)
+        return layer(hidden, *last, rectify=False, tf32=self.tf32)
 
     def progressive(self, first: Tensor) -> ProgressiveMLP:
         """Return columns of this network, of which this is the first."""

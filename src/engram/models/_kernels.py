@@ -1,0 +1,26 @@
+"""Whether kernels can be written in Triton."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+def triton_works(tensor: Tensor) -> bool:
+    """Say whether kernels of Triton can take a tensor: float32, on a GPU, with all they need."""
+    return tensor.is_cuda and tensor.dtype == torch.float32 and _works(tensor.device)
+
+
+@cache
+def _works(device: torch.device) -> bool:
+    """Try it; Triton may be missing, or the C compiler that it needs."""
+    try:
+        from engram.models import _triton_products
+
+        one = torch.ones(1, 1, 1, device=device)
+        _triton_products.layer(one, one, one, rectify=True, tf32=False)
+    except Exception:  # whatever it is, there is a way without
+        return False
+    return True
