@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from engram.models import ResNet
-from engram.models._residual import Pass, leaves
 from engram.plan import generator
 
 MEANS = (103.94, 116.78, 123.68)  # what Split CUB subtracts from red, green and blue
@@ -62,39 +61,49 @@ def shifted(images: Tensor, shift: int, source: torch.Generator) -> Tensor:
 
 
 class Pretraining:
-    """A network in training: its weights and running averages by name, and their optimiser."""
+    """A network in training: its weights and running averages by name, and their optimiser.
+
+    Networks are functions of flat vectors, one for each run; here is one run, and what has a name
+    is a view of its vectors.
+    """
 
     def __init__(self, network: ResNet, recipe: Recipe, device: torch.device) -> None:
         self.network, self.recipe, self.means = network, recipe, torch.tensor(MEANS, device=device)
-        drawn = network.initialise(generator(0, "parameters")).to(device)
-        self.weights = leaves(network.named_parameters(drawn))
-        self.averages = network.named_buffers(torch.zeros(network.buffer_size, device=device))
+        self.flat = network.initialise(generator(0, "parameters")).to(device)[None]  # [1, d]
+        self.buffers = network.initial_buffers(self.flat)
+        self.weights = network.named_parameters(self.flat[0])
+        self.averages = network.named_buffers(self.buffers[0])
+        self.gradient = torch.zeros_like(self.flat)
+        for name, view in network.named_parameters(self.gradient[0]).items():
+            self.weights[name].grad = view
         matrices = [weight for weight in self.weights.values() if weight.dim() > 1]
         vectors = [weight for weight in self.weights.values() if weight.dim() == 1]
         self.optimizer = torch.optim.SGD(vectors, momentum=recipe.momentum, nesterov=True)
         self.optimizer.add_param_group({"params": matrices, "weight_decay": recipe.weight_decay})
 
-    def logits(self, pixels: Tensor, *, training: bool = False) -> Tensor:
-        """Return logits [B, classes]. A GPU puts the channels last again, a CPU must not."""
-        images = (pixels - self.means).permute(0, 3, 1, 2).contiguous()
-        return self.network.trace(Pass(self.weights, self.averages, training), images)[-1]
+    def images(self, pixels: Tensor) -> Tensor:
+        """Return [1, B, 3, side, side]. A GPU puts the channels last again, a CPU must not."""
+        return (pixels - self.means).permute(0, 3, 1, 2).contiguous()[None]
 
     def step(self, pixels: Tensor, labels: Tensor, rate: float) -> Tensor:
         """Learn from a batch and return its loss; nothing is read back from the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        logits = self.logits(pixels, training=True)
-        loss = cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing)
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        logits, tape = self.network.forward(self.flat, self.images(pixels), self.buffers)
+        logits.requires_grad_()
+        loss = cross_entropy(logits[0], labels, label_smoothing=self.recipe.label_smoothing)
+        (outer,) = torch.autograd.grad(loss, logits)
+        self.network.backward(self.flat, tape, outer, self.gradient[None])
         self.optimizer.step()
         return loss.detach()
 
     @torch.no_grad()
     def top_1(self, images: list[Tensor]) -> float:
         """Return the share of images that are classified rightly, by the running averages."""
-        size = self.recipe.batch_size
-        found = [self.logits(pixels).argmax(-1) for pixels in torch.split(images[0], size)]
+        found = [
+            self.network.predict(self.flat, self.images(pixels), None, self.buffers)[0].argmax(-1)
+            for pixels in torch.split(images[0], self.recipe.batch_size)
+        ]
         return float((torch.cat(found) == images[1]).float().mean())
 
     def train(self, images: list[Tensor], held_out: list[Tensor]) -> float:
@@ -120,7 +129,7 @@ class Pretraining:
         story |= {"recipe": asdict(self.recipe), "date": datetime.now(UTC).date().isoformat()}
         named = (self.weights | self.averages).items()
         contiguous = torch.contiguous_format
-        tensors = {name: view.detach().clone(memory_format=contiguous) for name, view in named}
+        tensors = {name: view.clone(memory_format=contiguous) for name, view in named}
         save_file(tensors, path, {"pretraining": json.dumps(story)})
         return hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -1,7 +1,13 @@
-"""What importing costs."""
+"""What importing costs, and what there is to import."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 def test_the_core_needs_torch_and_numpy_alone():
@@ -12,3 +18,9 @@ def test_the_core_needs_torch_and_numpy_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_needs_public_names_alone(example):
+    imports = re.findall(r"(?m)^\s*(?:from|import) engram.*", example.read_text("utf-8"))
+    assert [line for line in imports if re.search(r"\b_\w", line)] == []

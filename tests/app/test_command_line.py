@@ -12,12 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from engram.cli._app import app
-from engram.cli._pace import Pace
 from engram.cli._request import Request, list_settings, specify
 from engram.cli._results import show
 from engram.cli._run import train
 from engram.errors import EngramError
-from engram.runs import Store, Unit
+from engram.runs import Store
 
 HERE = Path(__file__).parent
 
@@ -170,18 +169,6 @@ def test_a_bad_file_to_merge_leaves_no_store(tmp_path, laboratory):
     with pytest.raises(EngramError, match="Line 1"):
         show(tmp_path / "new.sqlite", laboratory, merge=tmp_path / "bad.jsonl")
     assert not (tmp_path / "new.sqlite").exists()
-
-
-def test_the_pace_counts_every_run_of_a_stack(laboratory):
-    clock = iter([0.0, 10.0, 20.0]).__next__
-    spec = laboratory.specify("permuted-mnist", "van")
-    units = [Unit(spec, (0, 1, 2)), Unit(spec, (3,))]
-    pace = Pace(units, clock)
-    pace.advance(units[0], laboratory.Progress(0, 17, 100, 200))
-    assert pace.share == pytest.approx(1.5 / 4)
-    assert str(pace) == "30 steps/s, 0:00:17 left"
-    pace.end(units[0])
-    assert str(pace) == "15 steps/s, 0:00:07 left"
 
 
 def test_help_loads_neither_the_laboratory_nor_the_reports():

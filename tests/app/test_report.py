@@ -167,6 +167,20 @@ def test_the_table_fits_a_terminal(make_row, standard, capsys):
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_one_seed_tells_no_spread(make_row, standard, capsys):
+    """Neither does the only one of several that did not diverge; two that are equal do."""
+    one = make_row()
+    failed = make_row(seed=1)
+    failed = dataclasses.replace(failed, outcome={**failed.outcome, "failure": "It diverged."})
+    for rows in ([one], [one, failed]):
+        table = _printed_table(summarise(rows), standard, capsys)
+        assert " ".join(table.splitlines()[-2].split()).startswith("van 80.00 0.150 0.350 ")
+        assert "| van | 80.00 | 0.150 | 0.350 |" in results_page(rows, standard, "c").splitlines()
+        assert as_json(summarise(rows)[0])["average_accuracy"]["std"] is None
+    equal = [make_row(), _with_final(make_row(seed=1), 0.8)]
+    assert "80.00±0.00" in _printed_table(summarise(equal), standard, capsys)
+
+
 def test_no_column_for_the_paper_without_its_numbers(make_row, standard, capsys):
     assert "paper" not in _printed_table(summarise([make_row()]), standard, capsys)
 

@@ -59,6 +59,19 @@ def test_a_run_that_diverged_leaves_the_others_alone(kernels, bad):
     assert parameters.isfinite().sum(-1).tolist() == [2000, 1999, 2000]
 
 
+@pytest.mark.usefixtures("kernels")
+def test_however_rows_and_parameters_lie_in_memory(monkeypatch):
+    monkeypatch.setattr(_mixture, "triton_works", lambda _: True)
+    rows, weights = rows_of(2, 100), torch.rand(2, 2)
+    lie = torch.empty(100, 2, 2).permute(1, 2, 0).copy_(rows)
+    expected = _mixture.gram(rows)
+    torch.testing.assert_close(_mixture.gram(lie), expected, rtol=1e-5, atol=1e-4)
+    ends = [torch.zeros(2, 100), torch.zeros(2, 100), torch.zeros(100, 2).T]
+    for parameters, given in zip(ends, (rows, lie, rows), strict=True):
+        _mixture.descend_along(parameters, given, weights, 0.1)
+        torch.testing.assert_close(parameters, ends[0])
+
+
 def test_without_them_a_step_is_the_same():
     rows, parameters = rows_of(2, 100), torch.zeros(2, 100)
     weights = torch.tensor([[0.5, 2.0], [1.0, -1.0]])

@@ -61,6 +61,16 @@ def test_what_was_recorded_is_kept_until_it_is_forgotten():
     assert torch.equal(counted.total, expected.total)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
+def test_work_is_replayed_on_the_gpu_that_it_is_on(device):
+    """Whichever GPU is in use, and whichever was the first to record."""
+    total = torch.zeros(3, device=device)
+    replayed = Replayed(lambda new: total.add_(new).clone())
+    seen = [replayed(torch.full((3,), float(i), device=device)).tolist() for i in range(6)]
+    assert seen == [[value] * 3 for value in (0.0, 1.0, 3.0, 6.0, 10.0, 15.0)]
+
+
 def mnist(algorithm):
     few = {"draws": "3", "batches": "2", "memory_size": "20", "algorithm": algorithm}
     return specify("permuted-mnist", "mer", tasks=2, examples=30, overrides=few)

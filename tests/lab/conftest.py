@@ -1,4 +1,5 @@
 import pytest
+from own_worlds import HOLIDAYS, write_drifting, write_photos
 from split_worlds import SIDE, write_worlds
 
 from engram.models import MLP, ResNet
@@ -50,3 +51,19 @@ def flat(monkeypatch):
 def in_double(monkeypatch, owner, name):
     single = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *given: single(*given).double())
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """Decode one's own images into a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path / "photos", HOLIDAYS)
+
+
+@pytest.fixture
+def sales(tmp_path):
+    return write_drifting(tmp_path / "sales.csv")

@@ -6,6 +6,11 @@ import numpy as np
 from PIL import Image
 
 SIDE = 16
+HOLIDAYS = {
+    "2 beach": {"cat": 10, "dog": 5},
+    "10 city": {"bird": 7, "cat": 10},
+    "trip": {"ant": 4},
+}
 
 
 def write_photos(root, tasks):
@@ -15,6 +20,13 @@ def write_photos(root, tasks):
         for name, count in tasks[classes].items():
             write_class(root / classes / name, count, every.index(name), task)
     return root
+
+
+def saved(path, image, **options):
+    """Save an image among those of its class; return the folder of the classes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path, **options)
+    return path.parent.parent
 
 
 def write_class(folder, count, number, task=0):
@@ -34,6 +46,11 @@ def write_csv(path, header, rows, delimiter=",", encoding="utf-8"):
     with path.open("w", newline="", encoding=encoding) as file:
         csv.writer(file, delimiter=delimiter).writerows([header, *rows])
     return path
+
+
+def read_csv(path):
+    header, *lines = (line.split(",") for line in path.read_text().splitlines())
+    return header, lines
 
 
 def write_drifting(path, tasks=4, rows=60, seed=0):

@@ -50,8 +50,9 @@ def small_settings(name):
 @pytest.mark.parametrize("name", names())
 def test_every_registered_method_conforms(name):
     done = check_method(name, **small_settings(name))
-    assert [check for check in done if check != "captured"] == EVERY
+    assert [check for check in done if check not in ("settled", "captured")] == EVERY
     assert "captured" in done or name not in CAPTURED
+    assert ("settled" in done) == (name == "prog-nn")
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
@@ -286,6 +287,23 @@ class CountingOpenly(Counting):
         return step % 2
 
 
+class Wavering(Plain):
+    """Claims what only columns that are frozen can hold."""
+
+    settled = True
+
+
+class WaveringLate(Wavering):
+    """Learns nothing until the last task has ended."""
+
+    def observe(self, step, stored, batch):  # noqa: ARG002
+        losses = self.rows.gradient(batch, torch.empty_like(self.parameters)).unsqueeze(-1)
+        return Mix(losses, None, torch.ones_like(losses))
+
+    def end_task(self, task, finished):  # noqa: ARG002
+        self.parameters.add_(0.1 if task == 3 else 0)
+
+
 FAULTS = [
     (NotANumber, "has a loss that is not finite in step 2 of task 0"),
     (NoRows, r"returns losses \[2\] and weights \[2\] in step 0 of task 0"),
@@ -311,6 +329,11 @@ FAULTS = [
     (Adopting, "changes the state it saved after step 0 of task 0"),
     (Unsaveable, "more than tensors, arrays and JSON values"),
     (Insatiable, "no setting memory_size or memory_per_class"),
+    (Wavering, "settled, but predicts task 0 otherwise after step 0 of task 1 than at its end"),
+    (
+        WaveringLate,
+        "settled, but predicts task 0 otherwise after the end of task 3 than at its end",
+    ),
     (Counting, "depend on more than their kind and position"),
     (Talkative, "a step of it reads from the device"),
 ]

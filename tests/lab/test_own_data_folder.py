@@ -6,45 +6,19 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from own_worlds import SIDE, marks, write_class, write_photos
+from own_streams import folder_spec as spec
+from own_streams import folder_stream as stream
+from own_worlds import HOLIDAYS, SIDE, marks, saved, write_class, write_photos
 from PIL import Image
 
 from engram.errors import EngramError
 from engram.models import ResNet
 from engram.protocol import run, specify
-from engram.streams import benchmark
 from engram.streams._folder import FolderStream
 
-HOLIDAYS = {
-    "2 beach": {"cat": 10, "dog": 5},
-    "10 city": {"bird": 7, "cat": 10},
-    "trip": {"ant": 4},
-}
 CLASSES = ["ant", "bird", "cat", "dog"]
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def photos(tmp_path):
-    return write_photos(tmp_path / "photos", HOLIDAYS)
-
-
-def stream(folder, seeds=(0,), **settings):
-    made = benchmark(f"folder:{folder}")
-    chosen = made.settings(**{"size": SIDE, **settings})
-    sized = made.sized(chosen)
-    return made.build(seeds, sized.paper_tasks, sized.most_examples, settings=chosen)
-
-
-def spec(folder, method="mega-ii", **overrides):
-    texts = {"size": SIDE, **overrides}
-    return specify(
-        f"folder:{folder}", method, overrides={name: str(value) for name, value in texts.items()}
-    )
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def shown(made, task, run=0):
@@ -158,12 +132,6 @@ def test_inputs_are_standardised_by_the_first_task_alone(tmp_path):
     assert (later.mean((0, 1, 3, 4)) > 1).all()
 
 
-def saved(path, image, **options):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path, **options)
-    return path.parent.parent
-
-
 def one_of(folder, name):
     """Return the only image of a class, made square."""
     made = stream(folder, test_share=0.5)
@@ -255,171 +223,3 @@ def test_every_method_learns_a_folder(tmp_path, method, heads, monkeypatch):
     (outcome,) = run(spec(tmp_path / "photos", method, heads=heads, batch_size=5), [0])
     assert outcome.failure is None
     assert all(0 <= value <= 1 for value in outcome.accuracy[-1])
-
-
-def empty(root):
-    root.mkdir()
-
-
-def without_folders(root):
-    saved(root / "a" / "1.png", Image.new("RGB", (3, 3)))
-    (root / "a" / "1.png").rename(root / "1.png")
-    (root / "a").rmdir()
-
-
-def one_class(root):
-    write_class(root / "cat", 3, 0)
-
-
-def class_of_one(root):
-    write_photos(root, {"a": {"cat": 3, "dog": 1}})
-
-
-def mixed_depths(root):
-    write_class(root / "cat", 3, 0)
-    write_class(root / "task" / "dog", 3, 1)
-
-
-def beside_folders(root):
-    write_photos(root, {"a": {"cat": 3, "dog": 3}})
-    saved(root / "a" / "stray.png", Image.new("RGB", (3, 3)))
-
-
-def empty_class(root):
-    write_class(root / "cat", 3, 0)
-    (root / "dog").mkdir()
-
-
-def not_an_image(root):
-    write_photos(root, {"a": {"cat": 3, "dog": 3}})
-    (root / "a" / "cat" / "broken.jpg").write_bytes(b"no picture")
-
-
-def cut_short(root):
-    write_photos(root, {"a": {"cat": 3, "dog": 3}})
-    path = root / "a" / "cat" / "photo 1.png"
-    path.write_bytes(path.read_bytes()[:45])
-
-
-def a_file(root):
-    root.write_text("no folder")
-
-
-def broken_throughout(root):
-    write_photos(root, {"a": {"cat": 300, "dog": 3}})  # in more than one piece
-    for place in ("cat/photo 0.png", "cat/photo 7.png", "dog/photo 0.png", "dog/photo 1.png"):
-        (root / "a" / place).write_bytes(b"no picture")
-
-
-def many_bits(root):
-    write_photos(root, {"a": {"cat": 3, "dog": 3}})
-    saved(root / "a" / "cat" / "deep.png", Image.fromarray(np.full((3, 3), 60_000, np.uint16)))
-
-
-def test_alone(root):
-    write_photos(root / "test", {"a": {"cat": 3, "dog": 3}})
-
-
-test_alone.__test__ = False
-
-
-def stranger_in_tests(root):
-    write_photos(root / "train", {"a": {"cat": 3, "dog": 3}})
-    write_photos(root / "test", {"a": {"cat": 3, "eel": 3}})
-
-
-def untested_task(root):
-    write_photos(root / "train", {"a": {"cat": 3}, "b": {"dog": 3}})
-    write_photos(root / "test", {"a": {"cat": 3}})
-
-
-def untested_class(root):
-    write_photos(root / "train", {"a": {"cat": 3, "dog": 3}})
-    write_photos(root / "test", {"a": {"cat": 3}})
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda _: None, "folder: must be followed by a folder; '.*photos' does not exist"),
-        (a_file, "folder: must be followed by a folder; '.*photos' is none"),
-        (empty, "photos' has no folders in it: it must have one for each class, or one for each"),
-        (without_folders, "photos' has no folders in it: it must have one for each class, or one"),
-        (one_class, "photos must have two classes or more to tell apart, and has one"),
-        (class_of_one, "a/dog' must have two images or more, one to train on and one to test on"),
-        (mixed_depths, "but 'task' in it has folders and 'cat' has none"),
-        (beside_folders, "The image '.*a/stray.png' lies beside folders and is of none"),
-        (empty_class, r"dog' has no images in it \(.bmp, .gif, .jpeg, .jpg"),
-        (not_an_image, r"The image '.*a/cat/broken.jpg' cannot be decoded: [^/]* no known format"),
-        (cut_short, "The image '.*a/cat/photo 1.png' cannot be decoded: [^/]*$"),
-        (many_bits, "The image '.*deep.png' cannot be decoded: it has more than 8 bits a channel"),
-        (
-            broken_throughout,
-            r"^4 of 303 images cannot be decoded, in '.*photos/a': 'cat/photo 0.png' \([^)]*\), "
-            r"'cat/photo 7.png' \([^)]*\), 'dog/photo 0.png' \([^)]*\), 1 more\.$",
-        ),
-        (test_alone, "photos' has a folder test, but no folder train beside it"),
-        (stranger_in_tests, "test/a/eel' has test images of a class that '.*train/a' has no train"),
-        (untested_task, "train/b/dog' has training images of a class that '.*test/b' has no test"),
-        (untested_class, "train/a/dog' has training images .* '.*test/a' has no test images of"),
-    ],
-)
-def test_bad_folders_are_refused_in_one_sentence(tmp_path, make, sentence):
-    make(tmp_path / "photos")
-    with pytest.raises(EngramError, match=sentence) as caught:
-        spec(tmp_path / "photos")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"heads": "by-task"}, "heads must be shared where a task has a single class, as 'trip'"),
-        ({"sise": "8"}, "did you mean 'size'"),
-        ({"classes_per_task": "2"}, "classes_per_task must not be given where the folders are tas"),
-        ({"size": "4"}, "size must be a whole number below 2.31 and at least 16"),
-        ({"test_share": "1"}, "test_share must be a finite number and above 0 and at most 0.9"),
-        ({"batch_size": "15"}, "batch_size must be at most the 14 examples of a task, not 15"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_sentence(photos, overrides, sentence):
-    with pytest.raises(EngramError, match=sentence):
-        run(spec(photos, **overrides), [0])
-
-
-def test_what_is_passed_over_is_told_once_by_its_ending(photos, caplog):
-    cats = photos / "2 beach" / "cat"
-    for number in range(3, 7):
-        (cats / f"photo {number}.png").rename(cats / f"photo {number}.HEIC")
-    (cats / "LICENCE").touch()
-    (photos / "trip" / "diary.txt").touch()
-    (photos / "trip" / "ant" / "edited").mkdir()
-    for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
-        (cats / name).touch()
-    for method in ("van", "mega-ii"):
-        spec(photos, method)
-    assert caplog.messages == [
-        f"{photos}: passed over: 4 .heic, 1 .txt, 1 edited/, 1 without an ending; JPEG, PNG, GIF, "
-        "BMP, TIFF and WebP in the folders of classes are read."
-    ]
-
-
-def test_what_lies_beside_train_and_test_is_told(tmp_path, caplog):
-    for part in ("train", "test", "val"):
-        write_photos(tmp_path / "photos" / part, {"a": {"cat": 8, "dog": 8}})
-    spec(tmp_path / "photos")
-    assert "passed over: 1 val/; JPEG" in caplog.text
-
-
-def test_nothing_is_told_where_nothing_is_passed_over(photos, caplog):
-    spec(photos)
-    assert not caplog.messages
-
-
-def test_there_are_no_more_tasks_than_folders_and_none_to_tune_on(photos):
-    with pytest.raises(EngramError, match="tasks must be at most 3 for folder-photos, not 4"):
-        specify(f"folder:{photos}", "van", tasks=4, overrides={"size": "16"})
-    with pytest.raises(EngramError, match="folder-photos has no tasks to tune on apart from"):
-        specify(f"folder:{photos}", "van", split="tuning")
-    with pytest.raises(EngramError, match="folder: must be followed by the path"):
-        benchmark("folder:")

@@ -1,4 +1,4 @@
-"""A table of one's own: which row is of which task, what a network reads of it, what is refused."""
+"""A table of one's own: which row is of which task, what a network reads of it."""
 
 import re
 from datetime import date, timedelta
@@ -8,37 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from own_worlds import write_csv, write_drifting
+from own_streams import table_spec as spec
+from own_streams import table_stream as stream
+from own_worlds import read_csv, write_csv, write_drifting
 
-from engram.data import read_table
 from engram.errors import EngramError
 from engram.methods import names
 from engram.models import MLP
-from engram.protocol import run, specify
+from engram.protocol import run
 from engram.streams import benchmark
 from engram.streams._table_inputs import encode
 from engram.streams._table_tasks import by_time, by_value, classes_of
-
-USUAL = {"target": "bought", "time": "day", "period": "quarter"}
-
-
-def spec(path, method="mega-ii", **overrides):
-    texts = {name: str(value) for name, value in {**USUAL, **overrides}.items()}
-    return specify(
-        f"table:{path}", method, overrides={name: text for name, text in texts.items() if text}
-    )
-
-
-def stream(path, seeds=(0,), **settings):
-    made = benchmark(f"table:{path}")
-    chosen = made.settings(**{**USUAL, **settings})
-    sized = made.sized(chosen)
-    return made.build(seeds, sized.paper_tasks, sized.most_examples, settings=chosen)
-
-
-@pytest.fixture
-def sales(tmp_path):
-    return write_drifting(tmp_path / "sales.csv")
 
 
 def rows(found):
@@ -232,21 +212,16 @@ def test_a_result_is_filed_under_the_content_and_not_under_the_path(sales, tmp_p
     assert identity["settings"]["heads"] == "shared"
     (tmp_path / "b").mkdir()
     other = tmp_path / "b" / "Sales.tsv"
-    write_csv(other, *split(sales.read_text()), delimiter="\t")
+    write_csv(other, *read_csv(sales), delimiter="\t")
     assert spec(other).identity() == identity
     for change in ({"period": "year"}, {"ignore": "width"}, {"categories": "width"}):
         assert spec(sales, **change).identity()["benchmark"] != identity["benchmark"]
     assert spec(sales, parts=7).identity() == identity  # where parts are not asked for
 
 
-def split(text):
-    header, *lines = (line.split(",") for line in text.splitlines())
-    return header, lines
-
-
 def test_what_is_filled_in_is_told_once(sales, caplog):
-    text = sales.read_text().replace(",a,", ",z,", 1)
-    header, lines = split(text)
+    sales.write_text(sales.read_text().replace(",a,", ",z,", 1))
+    header, lines = read_csv(sales)
     for line in lines[5:8]:
         line[1] = "NA"
     lines[-1][3] = "new"
@@ -257,135 +232,3 @@ def test_what_is_filled_in_is_told_once(sales, caplog):
         f"{path}: missing numbers count as the first task's mean, marked (3 in width).",
         f"{path}: texts that the first task lacks count as one text (1 in letter).",
     ]
-
-
-@pytest.mark.parametrize("delimiter", list(",;\t|"))
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_a_csv_may_be_of_any_usual_kind(tmp_path, delimiter, encoding):
-    lines = [["0", " Ålesund ", ""], ["1", 'a "b"', "N/A"], [], ["2", f"x{delimiter}y", "null"]]
-    path = write_csv(tmp_path / "t.csv", ["", "one", "two"], lines, delimiter, encoding)
-    assert read_table(path) == {
-        "one": ["Ålesund", 'a "b"', f"x{delimiter}y"],
-        "two": ["", "", ""],
-    }
-
-
-def test_parquet_is_read_as_the_same_csv_is(tmp_path, sales):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import csv, parquet
-
-    table = csv.read_csv(sales)  # which finds dates, numbers and texts
-    parquet.write_table(table, tmp_path / "sales.parquet")
-    assert spec(tmp_path / "sales.parquet").tasks == spec(sales).tasks
-    assert read_table(tmp_path / "sales.parquet")["letter"] == read_table(sales)["letter"]
-    nested = pyarrow.table({"x": [[1], [2]]})
-    parquet.write_table(nested, tmp_path / "nested.parquet")
-    with pytest.raises(EngramError, match="must hold texts, numbers or times, not a list"):
-        read_table(tmp_path / "nested.parquet")
-    (tmp_path / "broken.parquet").write_bytes(b"no table")
-    with pytest.raises(EngramError, match="is no Parquet file"):
-        read_table(tmp_path / "broken.parquet")
-
-
-def test_without_pyarrow_parquet_says_how_to_have_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    (tmp_path / "t.parquet").write_bytes(b"")
-    with pytest.raises(EngramError, match="pip install pyarrow"):
-        read_table(tmp_path / "t.parquet")
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"target": ""}, r"the column to predict \(--set target=…\); the columns are day, w"),
-        ({"target": "buoght"}, r"no column for target called 'buoght' \(did you mean 'bought'\?\)"),
-        ({"time": ""}, "task or time, one of them, must name the column that says .*; the co"),
-        ({"task": "letter"}, "task or time, one of them, must name the column"),
-        (
-            {"ignore": "width, depth"},
-            "no column for ignore called 'depth'.*valid are bought, day, ",
-        ),
-        ({"target": "width"}, "target must be a column of classes, and 'width' has 2.. different"),
-        ({"time": "letter"}, "Column 'letter' must hold dates like 2024-12-31 or times .* row 1.$"),
-        (
-            {"time": "width"},
-            r"period must be equal \(--set period=equal\) .*'width' is, not 'quarter",
-        ),
-        ({"ignore": "width,height,letter"}, "No column is left to predict 'bought' from"),
-        ({"period": "equal", "parts": "500"}, "parts must be fewer than 500 for column 'day'"),
-        ({"period": "decade"}, "valid are equal, month, quarter, week, year"),
-        ({"batch_size": "49"}, "batch_size must be at most the 48 examples of a task, not 49"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_sentence(sales, settings, sentence):
-    with pytest.raises(EngramError, match=sentence) as caught:
-        spec(sales, **settings)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda lines: lines[6].__setitem__(4, ""), "Every row must have a target, and data row 7"),
-        (lambda lines: lines[6].__setitem__(0, "?"), "Every row must have a time, and data row 7"),
-        (lambda lines: lines[6].__setitem__(1, "wide"), "Column 'width' is of numbers, but data r"),
-        (
-            lambda lines: lines[6].__setitem__(1, "inf"),
-            "data row 7 has 'inf'.*categories=width",
-        ),
-        (lambda lines: lines[6].append("more"), "has 6 values in line 8, where its header has 5"),
-        (lambda lines: lines.clear(), "has no rows under a header"),
-        (lambda lines: [line.__setitem__(4, "n") for line in lines], "must have two classes"),
-        (
-            lambda lines: lines.append(["2029-01-01", "1", "1", "a", "n"]),
-            "The task '2029-Q1' of .*sales.csv has nothing to test on, for no class has two examp"
-            "les: take a longer period, or equal parts",
-        ),
-    ],
-)
-def test_bad_tables_are_refused_in_one_sentence(sales, change, sentence):
-    header, lines = split(sales.read_text())
-    change(lines)
-    write_csv(sales, header, lines)
-    with pytest.raises(EngramError, match=sentence) as caught:
-        spec(sales)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_column_of_too_many_texts_is_named(tmp_path):
-    lines = [[row % 2, f"name {row}", row % 2] for row in range(2_600)]
-    path = write_csv(tmp_path / "t.csv", ["task", "name", "y"], lines)
-    with pytest.raises(EngramError, match=r"'name' has 1,040 .* leave it out with --set ignore=na"):
-        specify(f"table:{path}", "van", overrides={"target": "y", "task": "task"})
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("t.xlsx", b"", "A table is a file .csv, .tsv, .txt or .parquet, not '.*t.xlsx'"),
-        ("t.csv", None, "t.csv' cannot be read: No such file or directory"),
-        ("t.csv", b"", "t.csv' is empty"),
-        ("t.csv", b"\xef\xbb\xbf", "t.csv' is empty"),
-        ("t.csv", b"a,b\n", "t.csv' has no rows under a header"),
-        (
-            "t.csv",
-            b"a,b\n\xc3\xa9,1\n\xe9,1\n",
-            "in UTF-8, and line 3 is not: save it as CSV UTF-8",
-        ),
-        ("t.csv", "a,b\n1,1\n".encode("utf-16"), "in UTF-8, and line 1 is not: save it as CSV"),
-        ("t.csv", b'a,b\n"1,1\n', "t.csv' is no CSV: unexpected end of data"),
-        ("t.csv", b"a,a\n1,1\n", "t.csv' has the column 'a' twice"),
-    ],
-)
-def test_bad_files_are_refused_in_one_sentence(tmp_path, name, content, sentence):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(EngramError, match=sentence):
-        spec(tmp_path / name)
-
-
-def test_there_is_nothing_to_tune_on(sales):
-    with pytest.raises(EngramError, match="table-sales has no tasks to tune on"):
-        specify(f"table:{sales}", "mega-i", overrides=USUAL, split="tuning")
-    with pytest.raises(EngramError, match="table: must be followed by the path"):
-        benchmark("table:")

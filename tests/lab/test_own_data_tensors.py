@@ -67,6 +67,23 @@ def test_tests_that_are_given_are_the_tests():
         assert (batch.labels == tests[task][1]).all()
 
 
+def test_what_a_guess_would_have_is_known():
+    """By hand: of the tests a is ¾ of the first task's, b ¼ there and ½ in the second, c ½ there.
+
+    In the third all are d.
+    """
+    labels = ["aaab", "bbcc", "dddd"]
+    train = [np.array(sorted(set(each) | {"a"})) for each in labels]
+    tests = [(np.zeros((4, 1)), np.array(list(each))) for each in labels]
+    from_tensors([(np.zeros((len(each), 1)), each) for each in train], tests, name="own")
+    assert built().facts() == {"guess_percent": pytest.approx(100 * (0 + 0 + 1) / 3)}  # d
+    by_task = built(heads="by-task").facts()
+    assert by_task == {"guess_percent": pytest.approx(100 * (0.75 + 0.5 + 1) / 3)}
+    made = benchmark("own")
+    first = made.build((0,), 2, 2, settings=made.settings())  # stopped after two tasks
+    assert first.facts() == {"guess_percent": pytest.approx(37.5)}  # a, or b
+
+
 def test_8_bit_images_are_scaled_and_go_to_a_residual_network():
     images = torch.arange(256, dtype=torch.uint8).repeat(3)[:768].view(4, 3, 8, 8)
     from_tensors([(images, torch.arange(4) % 2)], name="own")
@@ -180,11 +197,14 @@ def test_the_command_line_prints_and_files_one_s_own_data_by_its_name(
     size = "1 tasks of up to 12" if kind == "folder" else "4 tasks of up to 48"
     assert re.fullmatch(rf"{kind}-my-data-[0-9a-f]{{10}}, {size} examples", title.strip())
     assert any(re.match(r" van +\d", line) for line in lines)
+    guess = "Always saying the most frequent class would have 50.00 % average accuracy."
+    assert lines[-2] == guess  # both classes are equally frequent
     assert f"Plot: {tmp_path}" in lines[-1]
     show(store, engram.protocol)  # as another process would, which does not know the path
     again = capsys.readouterr().out.splitlines()
     assert again[0].strip() == title.strip()
     assert any(re.match(r" van +\d", line) for line in again)
+    assert again[-1] == guess
 
 
 def test_runs_from_python_need_nothing_but_the_name():

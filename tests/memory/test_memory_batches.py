@@ -98,3 +98,25 @@ def test_other_integers_are_refused_in_a_sentence_that_names_them(field, value):
         Ledger(ClassRing(2)).add(**columns)
     with pytest.raises(EngramError, match="tasks must be integers of 64 bits"):
         Ledger(ClassRing(2)).add(tasks=value, labels=[1])
+
+
+@pytest.mark.parametrize("field", ["tasks", "labels"])
+@pytest.mark.parametrize("other", ["a", None, 1.5, [1]])
+def test_what_is_no_integer_is_refused_beside_one_that_is_too_large(field, other):
+    columns = {"tasks": [0, 0], "labels": [1, 1], field: [2**80, other]}
+    with pytest.raises(EngramError, match=f"^{field} must be one-dimensional and hold integers"):
+        Ledger(ClassRing(2)).add(**columns)
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_numbers_go_on_after_the_largest_of_64_bits(erased):
+    memory, label = Memory(Reservoir(9)), torch.arange(2)
+    if erased:
+        memory.erase(ids=[2**63 - 2])
+    else:
+        memory.add((label, label), ids=[5, 2**63 - 2])
+    for _ in range(2):
+        memory.add((label, label))
+    ids = [2**63 - 1, 2**63, 2**63 + 1, 2**63 + 2]
+    assert [example.id for example in memory.examples()][-4:] == ids
+    assert set(ids) <= set(memory.sample(9).ids)

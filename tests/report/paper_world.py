@@ -147,11 +147,12 @@ MEASURES = {
 
 
 def told(rows, metric):
-    """Mean ± population standard deviation as tables print it."""
+    """Mean ± population standard deviation as tables print it; of one seed the value alone."""
     measure, digits = MEASURES[metric]
     values = [
         value for row in rows if not row.outcome["failure"] and (value := measure(row)) is not None
     ]
     if not values:
         return "–"
-    return f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}"
+    spread = f" ± {np.std(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}"

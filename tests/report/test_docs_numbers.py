@@ -43,7 +43,7 @@ def receipts(files):
             numbers = known.setdefault(summary.address, set())
             for metric, digits in METRICS.items():
                 statistic = summary.statistic(metric)
-                if statistic is not None:
+                if statistic is not None and statistic.std is not None:  # several seeds
                     numbers.add(told(statistic.mean, statistic.std, digits))
             numbers |= facts(summary)
     return known

@@ -2,8 +2,10 @@
 
 import pytest
 from page_reader import report
-from paper_world import PAPER, average_accuracy, learning_area, make_row, told
+from paper_world import PAPER, STANDARD, average_accuracy, learning_area, make_row, told
 from scipy import stats
+
+from engram.report.html import write_report
 
 METHODS = ("van", "gem", "a-gem", "mega-i", "mega-ii", "multi-task")
 METRICS = ("average_accuracy", "forgetting", "lca_10")
@@ -75,6 +77,23 @@ def test_both_copies_of_a_table_have_its_cells(rows):
         )
     assert markdown.count("paper") == 3
     assert latex.startswith("% \\usepackage{booktabs}\n\\begin{tabular}{lrrrrrrrrrrrrll}")
+
+
+def test_one_seed_tells_no_spread(tmp_path):
+    rows = [make_row("van", 0, tasks=3), *(make_row("gem", seed, tasks=3) for seed in range(2))]
+    page = report(rows)
+    lines = page.tables["Permuted MNIST, 3 tasks of 55,000 examples"][2:]
+    for line, mine in zip(lines, (rows[:1], rows[1:]), strict=True):
+        assert line[1:4] == [told(mine, metric) for metric in METRICS]
+    assert ["±" in line[1] for line in lines] == [False, True]
+    latex, markdown = page.pres[:2]
+    assert f"VAN & {' & '.join(lines[0][1:4])} &" in latex
+    assert f"| VAN | {' | '.join(lines[0][1:4])} |" in markdown
+    for chart in page.data["permuted-mnist-3x55000"]["charts"].values():
+        one, two = chart["series"]
+        assert set(one["std"]) == {None}
+        assert None not in two["std"]
+    write_report(rows, STANDARD, tmp_path / "page.html")  # and figures for papers can be drawn
 
 
 def test_figures_hold_the_means_over_the_seeds(rows):

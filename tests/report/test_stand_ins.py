@@ -208,6 +208,21 @@ def test_figures_for_papers_are_titled_by_it(rows, tmp_path, monkeypatch):
     assert drawn == [TITLE] * 3  # accuracy, LCA, the bars
 
 
+def test_bars_have_no_diamonds_of_the_papers_which_are_of_other_data(rows, tmp_path, monkeypatch):
+    saved = []
+    monkeypatch.setattr(_page, "save_figure", lambda _, charts, *__: saved.extend(charts))
+    real = [*birds("mega-ii", 0.8, data="c" * 64), *birds("a-gem", 0.7, data="c" * 64)]
+    for some, diamonds in ((rows, False), (real, True)):
+        ((section,), words) = report(some).data.values(), report(some).words
+        saved.clear()
+        write_report(some, STANDARD, tmp_path / "report.html")
+        drawn = [series for chart in section["charts"].values() for series in chart["series"]]
+        assert any(series["paper"] for series in drawn) == diamonds
+        assert any(series.paper for chart in saved for series in chart.series) == diamonds
+        assert ("A diamond is the paper's number." in words) == diamonds
+    assert "80.58 ± 1.94" in str(report(rows).tables)  # the table has them
+
+
 def test_what_was_typed_is_the_command_where_data_lies_nobody_knows_where():
     (summary,) = summarise(birds("mega-ii", 0.8))
     assert STANDARD.command(summary) == summary.commands[0]

@@ -176,6 +176,18 @@ def test_the_kernel_takes_any_leading_dimensions(rule):
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
+def test_a_batch_in_disguise_takes_no_kernel_whichever_tensor_it_is(monkeypatch):
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    monkeypatch.setattr(_pair, "takes_kernels", lambda tensor: not wrapped(tensor))
+    losses, gram = (part[:RANDOM] for part in problems())
+    one_loss, one_gram = losses[3].expand_as(losses), gram[3].expand_as(gram)
+    weights = torch.func.vmap(MEGA2(), in_dims=(0, None))(losses, gram[3])
+    torch.testing.assert_close(weights, MEGA2()(losses, one_gram))
+    weights = torch.func.vmap(MEGA2(), in_dims=(None, 0))(losses[3], gram)
+    torch.testing.assert_close(weights, MEGA2()(one_loss, gram))
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
 def test_a_rule_has_one_kernel():
     losses, gram = problems()
     for rule in (MEGA2(), MEGA2(max_angle=math.pi), MEGA2(balance=False)):

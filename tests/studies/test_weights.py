@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import engram.protocol
+from engram.data import sources
 from engram.protocol import Outcome
-from engram.report import StandIn
 from engram.runs import Store, record
 from engram.studies import plan, read_study
 
@@ -51,21 +51,31 @@ def test_weights_are_a_setting_that_counts_by_its_checksum(read, tmp_path):
     assert one["settings"]["precision"] == "bfloat16"
 
 
-def test_without_its_weights_results_from_elsewhere_do_but_no_stand_in(read, tmp_path, monkeypatch):
+def test_without_its_weights_results_from_elsewhere_do_but_none_on_other_data(
+    read, tmp_path, monkeypatch
+):
+    def made():
+        outcome = Outcome(0, [[0.5]], [[0.1, 0.2]], seconds=1.0, device="cpu")
+        return record(spec_of(read()), outcome, "engram run")
+
     (tmp_path / "mine.safetensors").write_bytes(b"mine")
-    outcome = Outcome(0, [[0.5]], [[0.1, 0.2]], seconds=1.0, device="cpu")
-    row = record(spec_of(read()), outcome, "engram run")
+    other = made()
+    assert other.identity["data"].startswith("other-")  # and is no listed stand-in
+    with monkeypatch.context() as patched:
+        papers = next(each for each in sources() if each.name == "resnet18-imagenet").checksum
+        digest = papers.removeprefix("sha256:")
+        patched.setattr("engram.streams._cub.weights_checksum", lambda _: digest)
+        real = made()
+    assert not real.identity["data"].startswith("other-")
     (tmp_path / "mine.safetensors").unlink()
     with Store(tmp_path / "store.sqlite") as store:
-        (nothing,) = plan(read(), store, engram.protocol, device="cpu")
-        assert "mine.safetensors" in nothing.absent
-        store.add([row])
-        (held,) = plan(read(), store, engram.protocol, device="cpu")
-        assert held.absent is None
-        known = {row.identity["data"]: StandIn("split-cub", "birds", "Not the paper's weights.")}
-        monkeypatch.setattr("engram.report._stand_ins._known", lambda: known)
-        (again,) = plan(read(), store, engram.protocol, device="cpu")
-        assert again.absent == nothing.absent
+        for rows in ([], [other]):
+            store.add(rows)
+            (planned,) = plan(read(), store, engram.protocol, device="cpu")
+            assert "mine.safetensors" in planned.absent
+        store.add([real])
+        (planned,) = plan(read(), store, engram.protocol, device="cpu")
+        assert planned.absent is None
 
 
 def test_the_studies_that_the_documentation_shows_can_be_read(tmp_path):

@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from engram.engine import recording
 from engram.models import Branches
 
 
@@ -40,7 +41,7 @@ def captured_products(
     multiply()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with recording(graph, torch.device(device)):
         multiply()
 
     def replay(_: int) -> None:

@@ -52,6 +52,8 @@ def show(
     for setting in dict.fromkeys(summary.setting for summary in summaries):
         alike = [summary for summary in summaries if summary.setting == setting]
         console.print(report.results_table(alike, standard))
+        for sentence in report.told_chance(alike):
+            print(sentence)
     if choices:
         console.print(choices_table(choices))
 

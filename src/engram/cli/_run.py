@@ -118,6 +118,8 @@ def _print(
         print(json.dumps({"benchmark": specs[0].benchmark, "results": entries}, indent=1))
     elif summaries:
         stdout_console().print(report.results_table(summaries, standard))
+        for sentence in report.told_chance(summaries):
+            print(sentence)
     for summary in summaries:
         if told := report.told_failures(summary):
             print(f"{standard.label(summary)}: {told}.", file=sys.stderr)

@@ -32,7 +32,7 @@ def gram(rows: Tensor) -> Tensor:
 
 def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
     """Take a step along the mixture, w <- w - rate * (weights @ rows), of parameters [R, d]."""
-    if kernels := _kernels_for(rows):
+    if kernels := _kernels_for(rows, parameters):
         kernels.descend(parameters, rows, weights, learning_rate)
     elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
         for row, weight in zip(rows.unbind(1), weights.unbind(1), strict=True):
@@ -41,9 +41,13 @@ def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_ra
         parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-learning_rate)
 
 
-def _kernels_for(rows: Tensor) -> ModuleType | None:
-    """Return the kernels that read two rows of a GPU once, where they can be had."""
-    if rows.shape[1] != _PAIR or not triton_works(rows):
+def _kernels_for(rows: Tensor, *others: Tensor) -> ModuleType | None:
+    """Return the kernels that read two rows of a GPU once, where they can be had.
+
+    Numbers of a row have to lie one behind the other, and those of the others too.
+    """
+    dense = all(tensor.stride(-1) == 1 for tensor in (rows, *others))
+    if rows.shape[1] != _PAIR or not dense or not triton_works(rows):
         return None
     from engram.engine import _triton_rows
 

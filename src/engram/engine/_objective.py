@@ -10,6 +10,8 @@ from torch import Tensor
 from engram.models import triton_works
 from engram.streams import Batch
 
+_MOST_CLASSES = 4096  # for a kernel that holds all logits of an example at once
+
 
 class Objective(Protocol):
     """A loss of the logits, told together with its gradient there."""
@@ -26,7 +28,7 @@ def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """
     if batch.outputs is not None:
         logits = logits.masked_fill(~batch.outputs, -torch.inf)
-    elif triton_works(logits):
+    elif logits.shape[-1] <= _MOST_CLASSES and triton_works(logits):
         from engram.engine import _triton_entropies
 
         return _triton_entropies.entropies(logits, batch.labels, batch.weights, batch.groups)

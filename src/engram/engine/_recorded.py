@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -68,7 +69,7 @@ class Recorded:
             self._visit_by_position(step, self._position)
         else:
             self._graphs[kind] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graphs[kind]), _unchecked():
+            with recording(self._graphs[kind], self._position.device):
                 self._visit_by_position(step, self._position)
             self._graphs[kind].replay()
 
@@ -77,6 +78,23 @@ class Recorded:
         labels = self._labels.index_select(1, position).squeeze(1)
         self._visit(step, inputs, labels, position)
         position.add_(1)
+
+
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[None]:
+    """Record in a graph what is done on a device.
+
+    Left to itself torch records what is done on the GPU that was the first to be recorded, and
+    other GPUs' work would be done once, and missing in the graph.
+    """
+    with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)), _unchecked():
+        yield
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream that a device's work is recorded on."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

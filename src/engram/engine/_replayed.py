@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from engram.engine._recorded import _WARM_UP, _unchecked
+from engram.engine._recorded import _WARM_UP, recording
 
 _Kind = tuple[tuple[torch.Size, torch.dtype], ...]
 
@@ -55,7 +55,7 @@ class _Graph:
 
     def __init__(self, work: Callable[..., Tensor], given: Sequence[Tensor]) -> None:
         self._given, self._graph = given, torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph), _unchecked():
+        with recording(self._graph, given[0].device):
             self._result = work(*given)
 
     def replay(self, given: Sequence[Tensor]) -> Tensor:

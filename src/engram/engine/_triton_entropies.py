@@ -23,13 +23,15 @@ def entropies(
 ) -> tuple[Tensor, Tensor]:
     """Return each part's loss [R, groups] and the gradient at the logits [R, B, classes].
 
+    There are 4,096 classes at the most: a program holds all logits of one or more examples.
+
     A program goes through a part from its first example to its last: the bits are the same each
     time. Without ``weights`` [R, B] all examples of a part have the same share of its mean.
     """
     runs, size, classes = logits.shape
     losses, gradient = logits.new_empty(runs, groups), logits.new_empty(logits.shape)
     part, width = size // groups, triton.next_power_of_2(classes)
-    examples = min(max(_NUMBERS // width, 1), triton.next_power_of_2(part))
+    examples = min(_NUMBERS // width, triton.next_power_of_2(part))
     with torch.cuda.device_of(logits):
         _entropies[(groups, runs)](
             logits.contiguous(),

@@ -75,9 +75,11 @@ def integers(name: str, values: Integers, count: int | None) -> list[int]:
     try:
         own = array("q", column).tolist()
     except TypeError:
-        raise EngramError(f"{name} must be one-dimensional and hold integers.") from None
-    except OverflowError:
-        own = [NONE]
+        own = None
+    except OverflowError:  # at the first of them; others may be no integers
+        own = [NONE] if all(hasattr(value, "__index__") for value in column) else None
+    if own is None:
+        raise EngramError(f"{name} must be one-dimensional and hold integers.")
     if NONE in own:
         told = f"{min(column)} to {max(column)}"
         raise EngramError(f"{name} must be integers of 64 bits; {told} are not.")

@@ -101,7 +101,9 @@ class Ledger(Books):
         """Return the ids, numbers that were never used where none are given."""
         if ids is None:
             self._next_id += count
-            return range(self._next_id - count, self._next_id)
+            numbers = range(self._next_id - count, self._next_id)
+            self._filing.slots.expect(numbers[-1:])  # after an id given they may need 65 bits
+            return numbers
         self._filing.slots.expect(ids)
         self._reserve(ids)
         return ids

@@ -69,7 +69,7 @@ class Slots:
         return self.table.array[1, : len(self.ids)]
 
     def expect(self, ids: Iterable[Id]) -> None:
-        """Get ready for ids given by the user, which need not be numbers."""
+        """Get ready for ids, which need not be numbers of 64 bits where the user gave some."""
         if self.numeric:
             self.numeric = all(type(id) is int and -NONE > id >= NONE for id in ids)
 

@@ -52,6 +52,12 @@ class Method(ABC):
     ``kind``; whatever else depends on it goes by ``position``, the step's number on the device.
     """
 
+    settled: bool = False
+    """Whether what it predicts of a task is, once that has ended, the same for ever.
+
+    Bit for bit: the accuracy of a finished task is then measured once, and holds from there on.
+    """
+
     def __init__(self, setup: Setup, settings: Any) -> None:  # noqa: ANN401 (each has its own)
         self.network = setup.network
         self.parameters = setup.parameters

@@ -23,7 +23,7 @@ class ProgNn(Method):
     ``parameters`` and ``buffers`` are the newest column's.
     """
 
-    capturable = True
+    capturable = settled = True
     state: ClassVar[tuple[str, ...]] = ()  # the columns, below
     settings: MethodSettings
 

@@ -13,8 +13,10 @@ class Branches:
     """Pieces of work that do not need one another, each on a stream of its own.
 
     What goes on between ``branch`` and ``join`` may run at the same time; after ``join`` all of it
-    is done, as far as the device is concerned. Branches may be nested. Pieces that go on while
-    others begin and end have a ``purpose`` of their own, lest they share a stream.
+    is done, as far as the device is concerned. Until then whoever opened the branches holds what
+    they read: memory that is given back before is used again while they still read it. Branches may
+    be nested. Pieces that go on while others begin and end have a ``purpose`` of their own, lest
+    they share a stream.
 
     Streams are taken while a CUDA graph is captured, and while there are any: torch has 32, and
     gives the same ones again when asked for more. A stream with two parents would use memory again
@@ -33,7 +35,7 @@ class Branches:
             yield
             return
         here = torch.cuda.current_stream(self._device)
-        aside = _stream(self._device, here.cuda_stream, self._purpose, self._count % _MOST)
+        aside = _stream(here, self._purpose, self._count % _MOST)
         self._count += 1
         if aside is None:
             yield
@@ -50,21 +52,22 @@ class Branches:
 
 
 _MOST = 8  # at the same time; more are dealt out in turn
+_POOL = 32  # streams of a GPU that torch has, and gives in turn
 
-_taken = set[int]()  # the streams that have a place, by their addresses
+_taken = set[torch.cuda.Stream]()  # those that have a place, or are parents themselves
 
 
 @cache
 def _stream(
-    device: torch.device,
-    parent: int,
+    parent: torch.cuda.Stream,
     purpose: str,  # noqa: ARG001
     number: int,  # noqa: ARG001
 ) -> torch.cuda.Stream | None:
-    """Return the stream for a branch of the stream at ``parent``, or None if all have a place."""
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    """Return the stream for a branch of the parent, or None if all have a place."""
     _taken.add(parent)
-    if stream.cuda_stream in _taken:
-        return None
-    _taken.add(stream.cuda_stream)
-    return stream
+    for _ in range(_POOL):  # others ask for streams too: if one is taken, the next may not be
+        stream = torch.cuda.Stream(parent.device)  # type: ignore[no-untyped-call]
+        if stream not in _taken:
+            _taken.add(stream)
+            return stream
+    return None

@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 def triton_works(tensor: Tensor) -> bool:
-    """Say whether kernels of Triton can take a tensor: float32, on a GPU, with all they need."""
+    """Say whether kernels of Triton can take a tensor: float32, on a GPU, with all they need.
+
+    The first call for a GPU tries it; it must not be one that is captured in a CUDA graph.
+    """
     return tensor.is_cuda and tensor.dtype == torch.float32 and _works(tensor.device)
 
 

@@ -43,7 +43,7 @@ def learn(inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor, *, tf3
     if triton_works(gradient) and not tf32:  # of rounded numbers torch makes this product faster
         from engram.models import _triton_products
 
-        _triton_products.learn(inputs, gradient, weight, bias, tf32=tf32)
+        _triton_products.learn(inputs, gradient, weight, bias)
         return
     with rounding(tf32=tf32):
         torch.bmm(inputs.transpose(1, 2), gradient, out=weight)

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from engram.models._progressive import Progressive
+from engram.models._progressive_bands import Bands, Layer
+from engram.models._progressive_kept import KeptStates
 from engram.models._rounding import rounding
 
 if TYPE_CHECKING:  # which makes these columns
     from engram.models._mlp import MLP
 
-Layer = tuple[Tensor, Tensor]  # weight and bias
-
-_BAND = 4  # frozen columns in one product: fewer make many products, more make them mostly zeros
 _TEST_ROWS = 2_000  # inputs predicted at once: the states of all columns take much memory
 
 
@@ -44,9 +43,9 @@ class ProgressiveMLP(Progressive):
 
     def __init__(self, network: MLP, first: Tensor) -> None:
         super().__init__(network, first)
-        # For each hidden layer: the frozen columns, _BAND of them side by side in a matrix whose
-        # rows are the inputs of all columns so far, with zeros where a column does not read.
-        self._bands: list[list[Layer]] = [[] for _ in network.sizes[2:]]
+        self._bands = Bands(network.sizes)
+        # Of what was predicted with the last column: while it learns, the others stay the same.
+        self._kept = KeptStates()
 
     def initialise(self, source: np.random.Generator) -> Tensor:
         """Draw one run's next column; laterals are drawn as the MLP's own weights are."""
@@ -56,13 +55,14 @@ class ProgressiveMLP(Progressive):
 
     def grow(self, column: Tensor) -> None:
         """Freeze the columns so far and learn ``column`` from here on, in place."""
-        self._freeze()
+        self._kept.forget()
+        self._bands.freeze(len(self.columns) - 1, self._summed(self.columns[-1]))
         super().grow(column)
 
     def load(self, columns: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
         """Become a network of these columns."""
-        for bands in self._bands:
-            bands.clear()
+        self._kept.forget()
+        self._bands.clear()
         super().load(columns, buffers)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -96,10 +96,20 @@ class ProgressiveMLP(Progressive):
         The products depend on ``column`` alone, not on what has been learned since: so do, bit
         for bit, the logits. ``places`` says where the inputs' columns belong (see TestBatch).
         """
-        runs = self.columns[0].shape[0]
-        parts = [part.expand(runs, -1, -1) for part in torch.split(inputs, _TEST_ROWS)]
         with rounding(tf32=self.network.tf32):
-            return torch.cat([self._run(part, column, places)[0] for part in parts], 1)
+            parts = torch.split(inputs, _TEST_ROWS)
+            return torch.cat([self._logits(part, column, places) for part in parts], 1)
+
+    def _logits(self, inputs: Tensor, column: int, places: Tensor | None) -> Tensor:
+        last = 0 < column == len(self.columns) - 1  # before the second there is nothing to save
+        states = self._kept.find(inputs, places) if last else None
+        spread = inputs.expand(len(self.columns[0]), -1, -1)
+        if states is not None:
+            return self._run_again(spread, states, places)
+        logits, tape = self._run(spread, column, places)
+        if last:
+            self._kept.keep(inputs, places, tape[1:])
+        return logits
 
     def _run(
         self, inputs: Tensor, column: int, places: Tensor | None
@@ -107,16 +117,25 @@ class ProgressiveMLP(Progressive):
         hidden, tape = inputs, list[Tensor]()
         for layer, own in enumerate(self._summed(self.columns[column])):
             tape.append(hidden)
-            frozen = self._frozen(layer, column) if layer < len(self._bands) else ()
-            parts = []
-            for weight, bias in (*frozen, own):
-                if layer == 0 and places is not None:
-                    weight = rows_at(weight, places)
-                parts.append(torch.baddbmm(bias, hidden[..., : weight.shape[1]], weight))
+            products = (*self._bands.products(layer, column), own)
+            parts = [_product(hidden, *each, None if layer else places) for each in products]
             hidden = torch.cat(parts, -1)
-            if layer < len(self._bands):
+            if layer < len(self.network.sizes) - 2:
                 hidden = hidden.relu_()
         return hidden, tape
+
+    def _run_again(self, inputs: Tensor, states: list[Tensor], places: Tensor | None) -> Tensor:
+        """Return the last column's logits, given the states that an earlier `_run` has left.
+
+        The frozen columns' part of them stays as it is, the last one's is written anew. All
+        products are such as `_run` makes: so are, bit for bit, the logits.
+        """
+        tape = [inputs, *states]
+        for layer, own in enumerate(self._summed(self.columns[-1])):
+            product = _product(tape[layer], *own, None if layer else places)
+            if layer < len(states):
+                states[layer][..., -product.shape[-1] :] = product.relu_()
+        return product
 
     def _layers(self, column: Tensor) -> Iterator[Layer]:
         """Yield weights [R, t + 1, inputs, outputs] and biases [R, t + 1, 1, outputs] as views."""
@@ -135,26 +154,12 @@ class ProgressiveMLP(Progressive):
         for layer, (weight, bias) in enumerate(self._layers(column)):
             yield weight.flatten(1, 2) if layer else weight.sum(1), bias.sum(1)
 
-    def _frozen(self, layer: int, count: int) -> Iterator[Layer]:
-        """Yield a hidden layer's products for the first ``count`` columns, a band each."""
-        inputs, outputs = self.network.sizes[layer : layer + 2]
-        for start, (weight, bias) in zip(range(0, count, _BAND), self._bands[layer], strict=False):
-            end = min(start + _BAND, count)
-            rows, width = inputs * (end if layer else 1), outputs * (end - start)
-            yield weight[:, :rows, :width], bias[..., :width]
 
-    def _freeze(self) -> None:
-        """Write the hidden layers of the last column into the bands."""
-        index, place = len(self.columns) - 1, (len(self.columns) - 1) % _BAND
-        layers = zip(self._bands, self._summed(self.columns[-1]), strict=False)
-        for layer, (bands, (weight, bias)) in enumerate(layers):
-            (runs, _, outputs), inputs = weight.shape, self.network.sizes[layer]
-            if place == 0:
-                rows, width = inputs * (index + _BAND if layer else 1), outputs * _BAND
-                bands.append((weight.new_zeros(runs, rows, width), bias.new_zeros(runs, 1, width)))
-            part = slice(place * outputs, (place + 1) * outputs)
-            bands[-1][0][:, : weight.shape[1], part] = weight
-            bands[-1][1][..., part] = bias
+def _product(inputs: Tensor, weight: Tensor, bias: Tensor, places: Tensor | None) -> Tensor:
+    """Return a layer of the columns that a weight has rows for, which are the first ones."""
+    if places is not None:
+        weight = rows_at(weight, places)
+    return torch.baddbmm(bias, inputs[..., : weight.shape[1]], weight)
 
 
 def rows_at(weight: Tensor, places: Tensor) -> Tensor:

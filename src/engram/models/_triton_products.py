@@ -31,14 +31,14 @@ def before(gradient: Tensor, weight: Tensor, hidden: Tensor, *, tf32: bool) -> T
 
     The layer's inputs ``hidden`` came out of a ReLU: where they are 0, so is the gradient.
     """
-    result = torch.empty_like(hidden)
+    result = gradient.new_empty(hidden.shape)
     _multiply("masked", gradient, weight.transpose(1, 2), result, hidden, tf32=tf32)
     return result
 
 
-def learn(inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor, *, tf32: bool) -> None:
+def learn(inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor) -> None:
     """Write a layer's gradients, xᵀ g and the sum of g, into ``weight`` and ``bias``."""
-    _multiply("summed", inputs.transpose(1, 2), gradient, weight, bias, tf32=tf32)
+    _multiply("summed", inputs.transpose(1, 2), gradient, weight, bias, tf32=False)
 
 
 def _multiply(kind: str, a: Tensor, b: Tensor, c: Tensor, beside: Tensor, *, tf32: bool) -> None:
@@ -47,8 +47,7 @@ def _multiply(kind: str, a: Tensor, b: Tensor, c: Tensor, beside: Tensor, *, tf3
     # Three products of numbers cut in two halves are as exact as one product of float32.
     with torch.cuda.device_of(c):  # kernels go to the device in use
         _product[(triton.cdiv(rows, m) * triton.cdiv(columns, n), runs)](
-            *(a, *a.stride(), b, *b.stride()),
-            *(c, *c.stride()[:2], beside, *beside.stride()[:2]),
+            *(argument for tensor in (a, b, c, beside) for argument in (tensor, *tensor.stride())),
             *(rows, columns, depth),
             KIND=kind,
             PRECISION="tf32" if tf32 else "tf32x3",
@@ -87,9 +86,11 @@ def _product(
     c,
     c_run,
     c_row,
+    c_column,
     beside,
     beside_run,
     beside_row,
+    beside_column,
     rows,
     columns,
     depth,
@@ -105,7 +106,8 @@ def _product(
     m = tl.program_id(0) // across * M + tl.arange(0, M)
     n = tl.program_id(0) % across * N + tl.arange(0, N)
     k = tl.arange(0, K)
-    left = a + run * a_run + m[:, None] * a_row + k[None, :] * a_column
+    row = m[:, None].to(tl.int64)  # and so do those of many examples
+    left = a + run * a_run + row * a_row + k[None, :] * a_column
     right = b + run * b_run + k[:, None] * b_row + n[None, :] * b_column
     product = tl.zeros([M, N], tl.float32)
     seen = tl.zeros([K, N], tl.float32)
@@ -125,13 +127,16 @@ def _product(
     here = (m[:, None] < rows) & (n[None, :] < columns)
     beside += run * beside_run
     if KIND == "masked":
-        hidden = tl.load(beside + m[:, None] * beside_row + n[None, :], mask=here, other=0.0)
+        places = beside + row * beside_row + n[None, :] * beside_column
+        hidden = tl.load(places, mask=here, other=0.0)
         product = tl.where(hidden <= 0, 0.0, product)
     elif KIND == "summed":
         if tl.program_id(0) < across:  # all rows of tiles have seen the same
-            tl.store(beside + n, tl.sum(seen, 0), mask=n < columns)
+            tl.store(beside + n * beside_column, tl.sum(seen, 0), mask=n < columns)
     else:
-        product += tl.load(beside + n, mask=n < columns, other=0.0)[None, :]
+        bias = tl.load(beside + n * beside_column, mask=n < columns, other=0.0)
+        product += bias[None, :]
     if KIND == "rectified":
         product = tl.where(product <= 0, 0.0, product)  # what is not a number stays so
-    tl.store(c + run * c_run + m[:, None] * c_row + n[None, :], product, mask=here)
+    c += run * c_run
+    tl.store(c + row * c_row + n[None, :] * c_column, product, mask=here)

@@ -100,7 +100,8 @@ def _described(
 def _outcomes(trainer: Trainer, seeds: Sequence[int], device: str) -> list[Outcome]:
     record, method = trainer.record, trainer.method
     seconds = trainer.course.seconds / len(seeds)
-    facts = method.facts() | {"stacked": len(seeds), "reads_after_task": trainer.course.reads}
+    facts = {**method.facts(), **trainer.stream.facts()}
+    facts |= {"stacked": len(seeds), "reads_after_task": trainer.course.reads}
     steps = [record.steps_of(index) for index in range(len(seeds))]
     return [
         Outcome(

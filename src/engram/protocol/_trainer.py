@@ -107,8 +107,11 @@ class Trainer:
 
     def _evaluate(self, task: int) -> None:
         self.method.begin_evaluation()
-        for seen in range(task + 1):
-            self.record.matrix[:, task, seen] = accuracy(self.method, self.stream, seen)
+        matrix = self.record.matrix
+        settled = task if self.method.settled and not self._joint else 0
+        matrix[:, task, :settled] = matrix[:, task - 1, :settled]
+        for seen in range(settled, task + 1):
+            matrix[:, task, seen] = accuracy(self.method, self.stream, seen)
 
     def _tell(self, task: int, *, last: bool) -> None:
         self.course.done += 1

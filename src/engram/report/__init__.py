@@ -2,6 +2,7 @@
 
 from engram.report._blocks import fill
 from engram.report._book import write_book
+from engram.report._chance import told_chance
 from engram.report._claims import judge
 from engram.report._comparison import Comparison, compare
 from engram.report._excerpt import excerpt
@@ -50,6 +51,7 @@ __all__ = [
     "sheet_table",
     "stand_in",
     "summarise",
+    "told_chance",
     "told_failures",
     "two_sided_p",
     "value_text",

@@ -36,7 +36,7 @@ class Statistic:
     """
 
     mean: float
-    std: float
+    std: float | None  # None: one value tells nothing of the spread
     values: tuple[float | None, ...]
 
     @classmethod
@@ -45,7 +45,8 @@ class Statistic:
         known = [value for value in values if value is not None]
         if not known:
             return None
-        return cls(statistics.fmean(known), statistics.pstdev(known), tuple(values))
+        std = statistics.pstdev(known) if len(known) > 1 else None
+        return cls(statistics.fmean(known), std, tuple(values))
 
 
 def accuracy_matrix(row: Row) -> list[list[float]]:  # [T][T], NaN = not seen yet

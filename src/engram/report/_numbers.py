@@ -9,10 +9,12 @@ NOTHING = "–"
 
 
 def spread(number: Statistic | Printed | None, digits: int) -> str:
-    """Return mean ± std.
+    """Return mean ± std, or the value alone where nothing is known of the spread.
 
     >>> spread(Statistic(91.2049, 0.0951, (91.1, 91.3)), 2), spread(None, 2)
     ('91.20 ± 0.10', '–')
+    >>> spread(Statistic.over([91.2049]), 2)
+    '91.20'
     """
     if number is None:
         return NOTHING

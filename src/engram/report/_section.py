@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engram.report._chance import told_chance
 from engram.report._comparison import comparable, compare
 from engram.report._failures import told_failures, told_seeds
 from engram.report._markdown import commands_block, escape, markdown_table
@@ -32,6 +33,7 @@ def section(
     return [
         *([escape(stand_in.note)] if (stand_in := summaries[0].stand_in) else []),
         *_numbers(lines, standard),
+        *told_chance(summaries),
         *_best(lines),
         *_failures(lines),
         *_comparisons(lines, pairs),

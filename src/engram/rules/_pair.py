@@ -42,7 +42,8 @@ class PairRule(Rule):
         """
 
     def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
-        if losses.shape[-1] == 2 and takes_kernels(losses):
+        kernels = takes_kernels(losses) and (gram is None or takes_kernels(gram))
+        if kernels and losses.shape[-1] == 2:
             return weigh_on_device(self, losses, gram)
         return super()._weigh_and_mark(losses, gram)
 

@@ -28,7 +28,8 @@ class Rule(ABC):
     - an element of the leading dimensions with a loss or a dot product that is not finite gets
       weights that are all NaN, and its neighbours are untouched: trouble stays visible;
     - the weights have the losses' dtype and carry no autograd graph;
-    - nothing is read back to the host, so a step can be captured.
+    - nothing is read back to the host, so a step can be captured (on a GPU not with a rule's
+      first call, which may compile a kernel).
     """
 
     needs_gram: ClassVar[bool]

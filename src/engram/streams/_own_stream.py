@@ -70,6 +70,21 @@ class OwnStream(SplitStream):
             return super().task_outputs(task)
         return None if self._met is None else self._met.expand(len(self.seeds), -1)
 
+    def facts(self) -> dict[str, float]:
+        """Return what a guess has: ``guess_percent``, the average accuracy of saying one class.
+
+        It is the class that is the most frequent in the tests, all tasks counting alike; with
+        heads by task, the most frequent of each task.
+        """
+        shares = np.array(
+            [
+                np.bincount(part.test_labels, minlength=self.classes) / len(part.test)
+                for part in self._own_parts[: self.tasks]
+            ]
+        )  # [T, classes]
+        guessed = shares.max(1).mean() if self._by_task else shares.mean(0).max()
+        return {"guess_percent": 100 * float(guessed)}
+
     def _read_tests(self, task: int) -> Iterator[TestBatch]:
         part = self._own_parts[task]
         for start in range(0, len(part.test), _TEST_ROWS):

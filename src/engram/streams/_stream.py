@@ -143,6 +143,10 @@ class Stream(ABC):
     def network(self) -> Network:
         """Return the network that the paper's runs train on this stream."""
 
+    def facts(self) -> dict[str, float]:
+        """Return what results should tell of the data, by name."""
+        return {}
+
     def initialise(self, network: Network, seed: int) -> Tensor:
         """Return the parameters [d] that a run starts with."""
         return network.initialise(generator(seed, "parameters"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engram import runs
 from engram.errors import EngramError
-from engram.report import stand_in
+from engram.streams import OTHER
 from engram.studies._study import Study
 
 if TYPE_CHECKING:
@@ -89,14 +89,15 @@ def _units(
 def _without_data(wanted: Planned, rows: Sequence[runs.Row]) -> Planned:
     """Let results that were made elsewhere do, on whatever version of the data it was.
 
-    What is known to stand in for the data does not do.
+    Those on data that is known not to be the paper's do not: whether it is the study's cannot be
+    told without the study's.
     """
     described = json.loads(runs.canonical(wanted.spec.description()))
     held = {
         row.seed
         for row in rows
         if {name: row.identity[name] for name in row.identity if name != "data"} == described
-        and stand_in(row.identity) is None
+        and not str(row.identity.get("data")).startswith(OTHER)
         and (not wanted.record_every or "recorded_steps" in row.outcome["facts"])
     }
     return replace(wanted, absent=None) if held >= set(range(wanted.seeds)) else wanted

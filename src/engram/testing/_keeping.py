@@ -1,4 +1,4 @@
-"""What a method promises of its state, its memory and the device."""
+"""What a method promises of what it keeps, and of the device."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from engram.testing._compare import can_be_saved, close, equal, require
 from engram.testing._course import Moment, Subject
@@ -31,6 +32,20 @@ def resumed(subject: Subject) -> None:
         require(
             equal(state, untouched), f"changes the state it saved {_place(moment)} by going on."
         )
+
+
+def settled(subject: Subject) -> None:
+    """Compare what is predicted of each task when it ends with every moment after."""
+    course, ended = subject.course(), list[Tensor]()
+    for moment in course.teach():
+        for task, then in enumerate(ended):
+            require(
+                equal(course.predict(task), then),
+                f"says that it is settled, but predicts task {task} otherwise {_place(moment)} "
+                "than at its end.",
+            )
+        if moment.mix is None:
+            ended.append(course.predict(moment.task))
 
 
 def _place(moment: Moment) -> str:

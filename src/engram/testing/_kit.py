@@ -21,8 +21,10 @@ _CHECKS: dict[str, Callable[[Subject], None]] = {
     "one pass": _checks.one_pass,
     "resumed": _keeping.resumed,
     "budget": _keeping.budget,
+    "settled": _keeping.settled,
     "captured": _keeping.captured,
 }
+_CLAIMS = {"settled": "settled", "captured": "capturable"}  # checked only where they are made
 
 
 @torch.no_grad()
@@ -31,8 +33,8 @@ def check_method(method: str | Entry, **settings: Scalar) -> list[str]:
 
     A promise that is not kept raises an AssertionError that says which one and where. Give
     ``settings`` where the defaults would hide something: an interval longer than the kit's tasks
-    (of 14, 3, 9 and 10 examples, in batches of 4), a memory that they do not fill. "captured" is
-    left out for a method that does not claim to be capturable.
+    (of 14, 3, 9 and 10 examples, in batches of 4), a memory that they do not fill. "settled" and
+    "captured" are left out for a method that does not claim to be settled, or capturable.
 
     >>> check_method("gem", memory_per_class=2)
     ['settings', 'corners', 'seeded', 'predictions', 'stacked', 'one pass', 'resumed', 'budget']
@@ -40,9 +42,9 @@ def check_method(method: str | Entry, **settings: Scalar) -> list[str]:
     entry = method_entry(method) if isinstance(method, str) else method
     build: Callable[..., MethodSettings] = entry.settings
     subject = Subject(entry, build(**{"batch_size": _BATCH_SIZE, **settings}))
-    chosen = dict(_CHECKS)
-    if not subject.course().method.capturable:
-        del chosen["captured"]
+    learner = subject.course().method
+    unclaimed = {check for check, claim in _CLAIMS.items() if not getattr(learner, claim)}
+    chosen = {name: check for name, check in _CHECKS.items() if name not in unclaimed}
     for check in chosen.values():
         try:
             check(subject)

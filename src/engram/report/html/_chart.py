@@ -42,7 +42,7 @@ class Series:
 
     line: int
     mean: list[float | None]  # None: not run there
-    std: list[float | None]
+    std: list[float | None]  # None: not run there, or of one seed, which tells no spread
     seeds: int  # the fewest of all points
     level: bool = False
     paper: Printed | None = None
@@ -66,4 +66,5 @@ class Chart:
 def over_seeds(line: int, values: ArrayLike, *, level: bool = False) -> Series:
     """Return a series from one list of points for each seed."""
     points = np.asarray(values, dtype=np.float64)
-    return Series(line, points.mean(0).tolist(), points.std(0).tolist(), len(points), level)
+    std = points.std(0).tolist() if len(points) > 1 else [None] * points.shape[1]
+    return Series(line, points.mean(0).tolist(), std, len(points), level)

@@ -89,9 +89,12 @@ def _bars(summaries: Sequence[Summary], standard: Standard) -> list[Chart]:
     charts = []
     for metric in METRICS:
         series = _bar_series(summaries, metric.name)
-        beside = [standard.printed(summaries[bar.line], metric.name) for bar in series]
-        told = [replace(bar, paper=paper) for bar, paper in zip(series, beside, strict=True)]
-        charts.append(_bar(metric.name, metric.title, metric.digits, told))
+        if not summaries[0].stand_in:  # a stand-in's heights are not compared
+            series = [
+                replace(bar, paper=standard.printed(summaries[bar.line], metric.name))
+                for bar in series
+            ]
+        charts.append(_bar(metric.name, metric.title, metric.digits, series))
     kept = _bar_series(summaries, "memory_bytes_in_all", _MEGABYTE)
     seconds = _bar_series(summaries, "seconds")
     return [

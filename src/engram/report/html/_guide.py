@@ -7,16 +7,18 @@ from engram.report.html._element import Markup, element
 _ENTRIES = (
     (
         "Numbers",
-        "Mean ± population standard deviation over the seeds. Average accuracy is the mean over "
-        "all tasks after the last one, in percent; forgetting is how much accuracy on earlier "
-        "tasks was lost since its best, and LCA the area under the learning curve over the first "
-        "ten mini-batches of a task, both as fractions. The best of a column is bold.",
+        "Mean ± population standard deviation over the seeds; one seed tells no spread. Average "
+        "accuracy is the mean over all tasks after the last one, in percent; forgetting is how "
+        "much accuracy on earlier tasks was lost since its best, and LCA the area under the "
+        "learning curve over the first ten mini-batches of a task, both as fractions. The best of "
+        "a column is bold.",
     ),
     (
         "The paper's",
         "They stand beside runs of the paper's own setting only, in whatever precision. Δ/σ is "
         "ours minus the paper's in the paper's standard deviations over its own seeds, which is no "
-        "test; more than 2 is underlined. In the bars a diamond is the paper's number.",
+        "test; more than 2 is underlined. In the bars a diamond is the paper's number; those of "
+        "stand-ins have none.",
     ),
     (
         "Stand-ins",

@@ -30,7 +30,7 @@ def with_projections(
         for method in missing
     ]
     bars = [
-        Series(len(lines) + place, [held_bytes(facts) / _MEGABYTE], [0.0], 0)
+        Series(len(lines) + place, [held_bytes(facts) / _MEGABYTE], [None], 0)
         for place, facts in enumerate(missing.values())
     ]
     names = ", ".join(method_name(method) for method in missing)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from engram.report._chance import told_chance
 from engram.report._projected import projected_times
 from engram.report._quantities import representatives
 from engram.report._setting import Setting
@@ -67,7 +68,11 @@ def setting_section(setting: Setting, everything: Sequence[Summary], standard: S
     title = setting_name(setting) + common.removeprefix(setting.title)
     charts = figures(summaries, standard) if setting.split == "training" else []
     table = results_table(title, summaries, standard)
-    sentences = [*failures(summaries, standard), *_projected(setting, everything, standard)]
+    sentences = [
+        *told_chance(summaries),
+        *failures(summaries, standard),
+        *_projected(setting, everything, standard),
+    ]
     stand_in = summaries[0].stand_in
     body = [
         *([element("p", f"A stand-in: {stand_in.note}", class_="note")] if stand_in else []),

@@ -45,7 +45,8 @@ function drawSeries(series, line, chart, x, y) {
   const known = places.filter((place) => series.mean[at(place)] !== null);
   const edge = (sign) => (place) =>
     `${x(place)},${y(series.mean[at(place)] + sign * series.std[at(place)])}`;
-  const outline = [...known.map(edge(1)), ...known.map(edge(-1)).reverse()].join(" ");
+  const wide = known.filter((place) => series.std[at(place)] !== null);
+  const outline = [...wide.map(edge(1)), ...wide.map(edge(-1)).reverse()].join(" ");
   const path = known.map((place) => `${x(place)},${y(series.mean[at(place)])}`).join(" ");
   group.append(svg("polygon", { class: "band", points: outline }));
   group.append(svg("polyline", { class: "line", points: path }));

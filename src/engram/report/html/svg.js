@@ -41,9 +41,11 @@ function paint(node, line) {
   return node;
 }
 
+// Of one seed the value alone, for it tells no spread.
 function spread(series, point, digits) {
   const mean = series.mean[point].toLocaleString("en", fixed(digits));
-  return `${mean} ± ${series.std[point].toLocaleString("en", fixed(digits))}`;
+  const std = series.std[point];
+  return std === null ? mean : `${mean} ± ${std.toLocaleString("en", fixed(digits))}`;
 }
 
 function fixed(digits) {

@@ -1,0 +1,40 @@
+"""How fast the work goes, and how long it will take."""
+
+import pytest
+
+from engram.cli._pace import Pace
+from engram.runs import Unit
+
+
+def test_the_pace_counts_every_run_of_a_stack(laboratory):
+    now = [0.0]
+    spec = laboratory.specify("permuted-mnist", "van")
+    units = [Unit(spec, (0, 1, 2)), Unit(spec, (3,))]
+    pace = Pace(units, lambda: now[0])
+    pace.advance(units[0], laboratory.Progress(0, 17, 0, 200))
+    now[0] = 10.0
+    pace.advance(units[0], laboratory.Progress(0, 17, 100, 200))
+    assert pace.share == pytest.approx(1.5 / 4)
+    assert str(pace) == "30 steps/s, 0:00:17 left"
+    now[0] = 20.0
+    pace.end(units[0])
+    assert str(pace) == "15 steps/s, 0:00:07 left"
+
+
+def test_the_time_left_is_told_once_enough_is_trained(laboratory):
+    def after(*reports):
+        """Report (seconds, step of 1,000) one after another; return what is told at the end."""
+        unit = Unit(laboratory.specify("permuted-mnist", "van"), (0,))
+        now = [0.0]
+        pace = Pace([unit], lambda: now[0])
+        for now[0], step in reports:
+            pace.advance(unit, laboratory.Progress(0, 17, step, 1000))
+        return str(pace).partition(", ")[2]
+
+    assert after() == ""
+    assert after((30, 50)) == ""  # half a minute of loading and compiling tells nothing
+    assert after((30, 50), (31, 99)) == ""  # less than 5 % of the steps, and than 10 seconds
+    assert after((30, 50), (31, 100)) == "0:00:18 left"  # 50 steps a second, 900 left
+    assert after((30, 1), (40, 11)) == "0:16:29 left"  # one a second, 989 left
+    assert after((30, 500), (31, 510)) == ""  # it went on from a half: that is nobody's speed here
+    assert after((30, 500), (31, 600)) == "0:00:04 left"

@@ -1,0 +1,68 @@
+"""Who gets kernels of Triton, and that they make the same steps; they are interpreted here."""
+
+import pytest
+import torch
+
+from engram.engine import Batch, Rows, _mixture, _objective, cross_entropy
+from engram.models import MLP, _kernels, _layer, stacked, triton_works
+from engram.rules import GEM, MEGA2
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    pytest.importorskip("triton", reason="needs Triton")
+    if torch.cuda.is_available():
+        pytest.skip("they are compiled, and tested on the GPU")
+    from engram.engine import _triton_entropies
+
+    return _triton_entropies
+
+
+def test_more_classes_than_a_program_holds_are_left_to_torch(interpreted, monkeypatch):
+    monkeypatch.setattr(_objective, "triton_works", lambda _: True)
+    monkeypatch.setattr(interpreted, "entropies", lambda *_: "the kernel's")
+    told = []
+    for classes in (4096, 4097):
+        logits, labels = torch.randn(1, 3, classes), torch.randint(classes, (1, 3))
+        told.append(cross_entropy(logits, Batch(logits, labels)))
+    assert told[0] == "the kernel's"
+    expected = torch.nn.functional.cross_entropy(logits[0], labels[0])
+    torch.testing.assert_close(told[1][0].squeeze(), expected)
+
+
+@pytest.mark.parametrize(("rule", "groups"), [(MEGA2(), 1), (GEM(), 2)], ids=repr)
+@pytest.mark.usefixtures("interpreted")
+def test_steps_by_kernels_are_steps(rule, groups, monkeypatch):
+    network, ends = MLP((7, 40, 5)), []
+    source = torch.Generator().manual_seed(0)
+    drawn = [0.3 * torch.randn(network.size, generator=source) for _ in range(2)]
+    given = [
+        Batch(
+            torch.rand(2, size, 7, generator=source),
+            torch.randint(5, (2, size), generator=source),
+            groups=parts,
+        )
+        for size, parts in ((3, 1), (20, groups))
+    ]
+    for kernels in (False, True):
+        for module in (_layer, _objective, _mixture):
+            monkeypatch.setattr(module, "triton_works", lambda _, kernels=kernels: kernels)
+        rows = Rows(network, stacked(drawn, "cpu"))
+        mixes = [rows.step(rule, 0.1, *given) for _ in range(3)]
+        ends.append([rows.parameters, *(mix.losses for mix in mixes)])
+    for plain, ours in zip(*ends, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_gpu_nobody_asks_whether_they_work(monkeypatch):
+    monkeypatch.setattr(_kernels, "_works", lambda _: pytest.fail("tried"))
+    assert not triton_works(torch.ones(1))
+    assert not triton_works(torch.ones(1, device="meta"))
+
+
+def test_whatever_goes_wrong_at_the_trial_there_is_a_way_without(monkeypatch):
+    def fail(*shape, device):
+        raise RuntimeError(f"no room for {shape} on {device}")
+
+    monkeypatch.setattr(torch, "ones", fail)
+    assert not _kernels._works.__wrapped__(torch.device("cpu"))

@@ -1,0 +1,44 @@
+"""What a guess would have is told of one's own data, wherever its results are."""
+
+import paper_world
+import pytest
+from page_reader import report
+from paper_world import STANDARD, make_row
+
+from engram.cli._results import show
+from engram.report import results_page, summarise, told_chance
+from engram.runs import Store
+
+TOLD = "Always saying the most frequent class would have 62.50 % average accuracy."
+BY_TASK = "Always saying the most frequent class of each task would have 80.00 % average accuracy."
+
+
+def own(seed, percent, **options):
+    facts = {"guess_percent": percent}
+    return make_row("van", seed, "table-sales-0123456789", examples=9, facts=facts, **options)
+
+
+@pytest.fixture
+def rows():
+    """Two kinds of heads, and a seed that diverged."""
+    failed = own(1, 62.5, heads="shared", failure="The weights became NaN.")
+    return [own(0, 62.5, heads="shared"), failed, own(0, 80, heads="by-task")]
+
+
+def test_each_guess_is_told_once(rows):
+    assert told_chance(summarise(rows)) == [TOLD, BY_TASK]
+    assert told_chance(summarise(rows[1:2])) == [TOLD]
+
+
+def test_every_place_that_shows_the_results_tells_it(rows, tmp_path, capsys):
+    lines = results_page(rows, STANDARD, "c").splitlines()
+    assert lines.count(TOLD) == lines.count(BY_TASK) == 1
+    assert report(rows).words.count(TOLD) == 1
+    with Store(tmp_path / "store.sqlite") as store:
+        store.add(rows)
+    show(tmp_path / "store.sqlite", paper_world)
+    assert capsys.readouterr().out.splitlines()[-2:] == [TOLD, BY_TASK]
+
+
+def test_nothing_is_told_where_nothing_is_known():
+    assert told_chance(summarise([make_row("van"), make_row("gem")])) == []
