@@ -193,6 +193,7 @@ engram.cli.main()
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished_and_the_next_call_does_the_rest(
     tmp_path, laboratory, executor, capsys
 ):

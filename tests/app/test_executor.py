@@ -83,6 +83,7 @@ def test_seeds_are_one_unit_where_they_stack(store, laboratory, specs, make_row)
     assert [unit.seeds for unit in units] == [(0, 2, 3, 4)]
 
 
+@pytest.mark.slow
 def test_a_unit_that_goes_wrong_leaves_the_others_alone(store, laboratory, specs):
     reasons = {
         "raise": r"^RuntimeError at fake_laboratory\.py:\d+: two lines .\[31m$",
@@ -143,6 +144,7 @@ def _workers(trace):
     )
 
 
+@pytest.mark.slow
 def test_workers_die_with_a_parent_that_is_killed(tmp_path):
     trace, path = tmp_path / "trace", tmp_path / "store.sqlite"
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(HERE), str(path), str(trace)])

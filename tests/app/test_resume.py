@@ -104,6 +104,7 @@ def test_sigterm_lets_the_workers_save_and_the_same_again_goes_on(work, specs, s
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.slow
 def test_a_second_signal_waits_for_nobody(work, specs, tmp_path):
     sender = signal_when(lambda: begun(tmp_path / "trace"), signal.SIGINT, signal.SIGINT)
     started = time.monotonic()
@@ -113,6 +114,7 @@ def test_a_second_signal_waits_for_nobody(work, specs, tmp_path):
     sender.join()
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_run_once_more_from_where_it_was(work, specs, store, tmp_path):
     heard = work(specs(fault="die-once"), deterministic=True)
     assert [
