@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 
-def triton_works(tensor: Tensor) -> bool:
-    """Say whether kernels of Triton can take a tensor: float32, on a GPU, with all they need.
+def triton_works(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Say whether kernels of Triton for a dtype can take a tensor: of it, and on a GPU that can.
 
     The first call for a GPU tries it; it must not be one that is captured in a CUDA graph.
     """
-    return tensor.is_cuda and tensor.dtype == torch.float32 and _works(tensor.device)
+    return tensor.is_cuda and tensor.dtype == dtype and _works(tensor.device)
 
 
 @cache

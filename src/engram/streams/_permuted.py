@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engram.models import MLP
+from engram.models import MLP, triton_works
 from engram.plan import generator
 from engram.settings import Settings, setting
 from engram.streams._benchmark import Benchmark
@@ -157,6 +157,10 @@ class PermutedMnist(Stream):
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit pixels to [0, 1]."""
+        if triton_works(inputs, torch.uint8):
+            from engram.streams import _triton_pixels
+
+            return _triton_pixels.scaled(inputs, 1 / _WHITE.item())
         return inputs.div(_WHITE)
 
 
