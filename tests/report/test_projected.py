@@ -93,3 +93,15 @@ def test_one_s_own_data_that_ends_in_digits_is_no_sweep():
         "folder-photos-0123456789-3x30",
         "folder-photos-9876543210-3x40",
     ]
+
+
+def test_times_of_two_devices_do_not_make_a_line():
+    places = [(30, "cpu"), (40, "NVIDIA H200"), (50, "NVIDIA H200")]
+    rows = [
+        make_row("van", 0, tasks=20, examples=count, device=device, seconds=count)
+        for count, device in places
+    ]
+    charts = report(rows).data["permuted-mnist-over-examples-20"]["charts"]
+    assert charts["seconds"]["value"] == "seconds of a run, on NVIDIA H200"
+    assert charts["seconds"]["series"][0]["mean"] == [None, 40, 50]
+    assert None not in charts["accuracy"]["series"][0]["mean"]

@@ -73,7 +73,7 @@ def _lines(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Li
         if series.level:
             mean, std = mean * len(places), std * len(places)
         where = places[: len(mean)]
-        low = [m - s for m, s in zip(mean, std, strict=True)]
+        low = [max(m - s, min(m, 0)) for m, s in zip(mean, std, strict=True)]  # as on the page
         high = [m + s for m, s in zip(mean, std, strict=True)]
         axes.plot(
             where,

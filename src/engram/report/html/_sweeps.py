@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -60,12 +61,18 @@ def _sweep(
     }
     lines = in_reading_order(list(methods.values()), standard)
     places = [f"{getattr(setting, axis):,}" for setting in settings]
+    devices = Counter(
+        row.device for setting in settings for each in found[setting].values() for row in each.rows
+    )
     charts = []
     for name, title, measure, value, digits in _MEASURES:
+        device = devices.most_common(1)[0][0] if measure == "seconds" else None
+        if device is not None and len(devices) > 1:  # times of two devices do not make a line
+            value += f", on {device}"
         series = [
             each
             for line, summary in enumerate(lines)
-            if (each := _series(line, summary.method, measure, settings, found)) is not None
+            if (each := _series(line, summary.method, measure, settings, found, device)) is not None
         ]
         charts.append(
             Chart(name, title, "lines", value, digits, series, over=_OVER[axis], x=places)
@@ -83,13 +90,17 @@ def _series(
     measure: str,
     settings: Sequence[Setting],
     found: Mapping[Setting, Mapping[str, Summary]],
+    device: str | None,
 ) -> Series | None:
+    """Return a method's line; of one device alone where there is one."""
     mean, std, seeds = list[float | None](), list[float | None](), list[int]()
     for setting in settings:
         summary = found[setting].get(method)
-        rows = (
-            [] if summary is None else [row for row in summary.rows if not row.outcome["failure"]]
-        )
+        rows = [
+            row
+            for row in (summary.rows if summary else ())
+            if not row.outcome["failure"] and device in (None, row.device)
+        ]
         values = [value for row in rows if (value := quantity(row, measure)) is not None]
         point = over_seeds(line, [[value] for value in values]) if values else None
         mean.append(None if point is None else point.mean[0])

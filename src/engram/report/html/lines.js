@@ -4,7 +4,7 @@ function drawLines(plot, chart, section) {
   const shown = chart.series.filter((series) => section.shown[series.line]);
   const width = plot.clientWidth, height = width < 480 ? 260 : 340;
   const box = { left: 46, right: width - 10, top: 24, bottom: height - 40 };
-  const lows = shown.flatMap((s) => s.mean.map((m, i) => (m === null ? [] : m - s.std[i])).flat());
+  const lows = shown.flatMap((s) => s.mean.map((m, i) => (m === null ? [] : floor(m, s.std[i]))).flat());
   const highs = shown.flatMap((s) => s.mean.map((m, i) => (m === null ? [] : m + s.std[i])).flat());
   const range = shown.length ? [Math.min(...lows), Math.max(...highs)] : [0, 1];
   const marks = ticks(...range, height / 60);
@@ -17,6 +17,11 @@ function drawLines(plot, chart, section) {
   root.append(...groups, cross);
   plot.replaceChildren(root);
   follow(root, plot, chart, section, shown, { x, y, box, cross });
+}
+
+// The lower edge of a band: what cannot be negative has none below 0.
+function floor(mean, std) {
+  return Math.max(mean - std, Math.min(mean, 0));
 }
 
 function frame(chart, box, width, height, x, y, marks) {
@@ -43,10 +48,10 @@ function drawSeries(series, line, chart, x, y) {
   const places = series.level ? [0, chart.x.length - 1] : series.mean.map((_, place) => place);
   const at = (place) => (series.level ? 0 : place);
   const known = places.filter((place) => series.mean[at(place)] !== null);
-  const edge = (sign) => (place) =>
-    `${x(place)},${y(series.mean[at(place)] + sign * series.std[at(place)])}`;
+  const upper = (place) => `${x(place)},${y(series.mean[at(place)] + series.std[at(place)])}`;
+  const lower = (place) => `${x(place)},${y(floor(series.mean[at(place)], series.std[at(place)]))}`;
   const wide = known.filter((place) => series.std[at(place)] !== null);
-  const outline = [...wide.map(edge(1)), ...wide.map(edge(-1)).reverse()].join(" ");
+  const outline = [...wide.map(upper), ...wide.map(lower).reverse()].join(" ");
   const path = known.map((place) => `${x(place)},${y(series.mean[at(place)])}`).join(" ");
   group.append(svg("polygon", { class: "band", points: outline }));
   group.append(svg("polyline", { class: "line", points: path }));
