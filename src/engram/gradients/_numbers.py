@@ -27,10 +27,11 @@ def as_tensor(numbers: Iterable[float], dtype: torch.dtype) -> Tensor:
 def dot_products(rows: Vectors) -> list[list[float]]:
     """Return the Gram matrix; parameter by parameter, while its gradients are in the cache."""
     gram = [[0.0] * len(rows) for _ in rows]
-    for column in zip(*rows, strict=True):
+    # numpy's dot is a number at once: a fifth less than torch's, which is a tensor first.
+    for column in zip(*([each.numpy() for each in row] for row in rows), strict=True):
         for products, left in zip(gram, column, strict=True):
             for place, right in enumerate(column):
-                products[place] += left.dot(right).item()
+                products[place] += float(left.dot(right))
                 if right is left:
                     break  # what is right of the diagonal is what is below it
     for i, products in enumerate(gram):

@@ -88,6 +88,8 @@ def integers(name: str, values: Integers, count: int | None) -> list[int]:
 
 def _tasks(tasks: int | Integers | None, count: int | None) -> list[int]:
     """Return the task of each example; a single one is every example's."""
+    if type(tasks) is int and count is not None and NONE < tasks < -NONE:
+        return [tasks] * count
     own = tasks if tasks is None or isinstance(tasks, int) else _plain(tasks)
     if own is not None and not isinstance(own, int):
         return integers("tasks", own, count)
