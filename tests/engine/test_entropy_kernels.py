@@ -7,13 +7,8 @@ from engram.engine import Batch, cross_entropy
 
 
 @pytest.fixture(scope="module")
-def entropies():
-    pytest.importorskip("triton", reason="needs Triton")
-    if torch.cuda.is_available():
-        pytest.skip("it is compiled, and tested on the GPU")
-    from engram.engine import _triton_entropies
-
-    return _triton_entropies.entropies
+def entropies(interpreted):
+    return interpreted("engram.engine._triton_entropies").entropies
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,13 @@ from engram.rules import GEM, MEGA2
 
 
 @pytest.fixture(scope="module")
-def interpreted():
-    pytest.importorskip("triton", reason="needs Triton")
-    if torch.cuda.is_available():
-        pytest.skip("they are compiled, and tested on the GPU")
-    from engram.engine import _triton_entropies
-
-    return _triton_entropies
+def loss_kernels(interpreted):
+    return interpreted("engram.engine._triton_entropies")
 
 
-def test_more_classes_than_a_program_holds_are_left_to_torch(interpreted, monkeypatch):
+def test_more_classes_than_a_program_holds_are_left_to_torch(loss_kernels, monkeypatch):
     monkeypatch.setattr(_objective, "triton_works", lambda _: True)
-    monkeypatch.setattr(interpreted, "entropies", lambda *_: "the kernel's")
+    monkeypatch.setattr(loss_kernels, "entropies", lambda *_: "the kernel's")
     told = []
     for classes in (4096, 4097):
         logits, labels = torch.randn(1, 3, classes), torch.randint(classes, (1, 3))

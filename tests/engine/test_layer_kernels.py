@@ -7,13 +7,8 @@ SHAPES = [(3, 20, 17), (10, 33, 40), (70, 64, 10), (1, 5, 2), (64, 32, 64)]  # B
 
 
 @pytest.fixture(scope="module")
-def layers():
-    pytest.importorskip("triton", reason="needs Triton")
-    if torch.cuda.is_available():
-        pytest.skip("they are compiled, and tested on the GPU")
-    from engram.models import _triton_products
-
-    return _triton_products
+def layers(interpreted):
+    return interpreted("engram.models._triton_products")
 
 
 @pytest.mark.parametrize(("size", "inputs", "outputs"), SHAPES)

@@ -10,13 +10,8 @@ shapes = pytest.mark.parametrize(("runs", "length"), [(1 + size % 3, size) for s
 
 
 @pytest.fixture(scope="module")
-def kernels():
-    pytest.importorskip("triton", reason="needs Triton")
-    if torch.cuda.is_available():
-        pytest.skip("they are compiled, and tested on the GPU")
-    from engram.engine import _triton_rows
-
-    return _triton_rows
+def kernels(interpreted):
+    return interpreted("engram.engine._triton_rows")
 
 
 def rows_of(runs, length, *, beside=0, seed=0):

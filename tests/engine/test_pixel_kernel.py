@@ -7,13 +7,8 @@ SHAPES = [(1,), (3, 5), (2, 10, 784), (2048,), (2049,), (4, 0, 7)]
 
 
 @pytest.fixture(scope="module")
-def scaled():
-    pytest.importorskip("triton", reason="needs Triton")
-    if torch.cuda.is_available():
-        pytest.skip("it is compiled, and tested on the GPU")
-    from engram.streams import _triton_pixels
-
-    return _triton_pixels.scaled
+def scaled(interpreted):
+    return interpreted("engram.streams._triton_pixels").scaled
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)

@@ -45,7 +45,7 @@ def accuracies(method, device="cuda", **overrides):
 @pytest.mark.parametrize("method", CAPTURED)
 def test_captured_steps_train_as_plain_ones_do(method, monkeypatch):
     captured = accuracies(method)
-    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
+    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
     plain = accuracies(method)
     assert (captured - plain).abs().max() < 0.02
 
@@ -53,7 +53,7 @@ def test_captured_steps_train_as_plain_ones_do(method, monkeypatch):
 @pytest.mark.parametrize("memory", ["sample", "reservoir", "fifo"])
 def test_every_memory_can_be_captured(memory, monkeypatch):
     captured = accuracies("mega-ii", memory=memory, memory_per_class=5)
-    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
+    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
     assert (captured - accuracies("mega-ii", memory=memory, memory_per_class=5)).abs().max() < 0.02
 
 
@@ -77,7 +77,7 @@ def test_no_step_waits_for_the_host(method, monkeypatch):
             torch.cuda.set_sync_debug_mode("default")
 
     # Recording a graph synchronises by itself: only plain steps are watched.
-    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
+    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
     monkeypatch.setattr(Recorded, "take", watched)
     accuracies(method)
 

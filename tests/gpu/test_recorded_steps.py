@@ -19,7 +19,7 @@ def steps(method, every=1, **settings):
 @pytest.mark.parametrize("method", ["mega-i", "mega-ii", "a-gem", "gem", "ewc"])
 def test_captured_steps_are_recorded_as_plain_ones_are(method, monkeypatch):
     captured = steps(method)
-    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
+    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
     for ours, plain in zip(captured, steps(method), strict=True):
         assert ours["task"].tolist() == plain["task"].tolist()
         for name, column in plain.items():
@@ -46,6 +46,6 @@ def test_no_recorded_step_waits_for_the_host(method, monkeypatch):
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    monkeypatch.setattr(_recorded, "_WARM_UP", 10**9)
+    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
     monkeypatch.setattr(Recorded, "take", watched)
     steps(method)

@@ -14,7 +14,7 @@ from engram.streams import Examples
 
 Visit = Callable[[int, Tensor, Tensor, Tensor | None], None]
 
-_WARM_UP = 2  # batches of each kind that are visited as they are, before one is recorded
+WARM_UP = 2  # batches of each kind that are visited as they are, before one is recorded
 
 
 class Recorded:
@@ -64,7 +64,7 @@ class Recorded:
         kind = self._kind(step)
         if kind in self._graphs:
             self._graphs[kind].replay()
-        elif self._seen[kind] < _WARM_UP:
+        elif self._seen[kind] < WARM_UP:
             self._seen[kind] += 1
             self._visit_by_position(step, self._position)
         else:

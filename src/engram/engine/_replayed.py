@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from engram.engine._recorded import _WARM_UP, recording
+from engram.engine._recorded import WARM_UP, recording
 
 _Kind = tuple[tuple[torch.Size, torch.dtype], ...]
 
@@ -38,7 +38,7 @@ class Replayed:
         if kind not in self._graphs:
             # Plain calls get copies too: laid out as the graph's, they take the same kernels.
             copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
-            if self._seen[kind] < _WARM_UP:
+            if self._seen[kind] < WARM_UP:
                 self._seen[kind] += 1
                 return self._work(*copies)
             self._graphs[kind] = _Graph(self._work, copies)

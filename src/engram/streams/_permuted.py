@@ -21,7 +21,8 @@ from engram.streams._stream import Examples, Stream, TestBatch
 from engram.streams._test_groups import test_groups
 
 _PIXELS = 784
-_WHITE = torch.tensor(255, dtype=torch.float32)  # a tensor: its dtype is that of the quotient
+_BRIGHTEST = 255
+_WHITE = torch.tensor(_BRIGHTEST, dtype=torch.float32)  # its dtype is that of the quotient
 _AUTHORS_SEED = 1234
 _JOINT_ROWS = 4_000  # rows permuted at once, so that the index table stays small
 
@@ -160,7 +161,7 @@ class PermutedMnist(Stream):
         if triton_works(inputs, torch.uint8):
             from engram.streams import _triton_pixels
 
-            return _triton_pixels.scaled(inputs, 1 / _WHITE.item())
+            return _triton_pixels.scaled(inputs, 1 / _BRIGHTEST)
         return inputs.div(_WHITE)
 
 
