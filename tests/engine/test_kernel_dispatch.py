@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from engram.engine import Batch, Rows, _mixture, _objective, cross_entropy
-from engram.models import MLP, _kernels, _layer, stacked, triton_works
+from engram.kernels import _works, triton_works
+from engram.models import MLP, _layer, stacked
 from engram.rules import GEM, MEGA2
 
 
@@ -50,7 +51,7 @@ def test_steps_by_kernels_are_steps(rule, groups, monkeypatch):
 
 
 def test_without_a_gpu_nobody_asks_whether_they_work(monkeypatch):
-    monkeypatch.setattr(_kernels, "_works", lambda _: pytest.fail("tried"))
+    monkeypatch.setattr(_works, "_works", lambda _: pytest.fail("tried"))
     assert not triton_works(torch.ones(1))
     assert not triton_works(torch.ones(1, device="meta"))
 
@@ -60,4 +61,4 @@ def test_whatever_goes_wrong_at_the_trial_there_is_a_way_without(monkeypatch):
         raise RuntimeError(f"no room for {shape} on {device}")
 
     monkeypatch.setattr(torch, "ones", fail)
-    assert not _kernels._works.__wrapped__(torch.device("cpu"))
+    assert not _works._works.__wrapped__(torch.device("cpu"))

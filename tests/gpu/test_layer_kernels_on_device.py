@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from engram.models import _layer, triton_works
+from engram.kernels import triton_works
+from engram.models import _layer
 from engram.models._layer import before, layer, learn
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

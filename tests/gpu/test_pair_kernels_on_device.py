@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engram.engine import _mixture, gram
-from engram.models import triton_works
+from engram.kernels import triton_works
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.models import triton_works
+from engram.kernels import triton_works
 from engram.streams import _permuted
 from engram.streams._permuted import PermutedMnist
 

@@ -72,7 +72,7 @@ class Bank:
             reads = (
                 _reads.by_task(self.ledgers, count)
                 if per_task
-                else _reads.pooled(self.ledgers, self.seeds, task, steps, count)
+                else _reads.pooled(self.ledgers, self.seeds, task, steps, count, self.device)
             )
             writes = _reads.kept(self.ledgers, task, coming)
         self.planned = Planned(reads, writes, batch_size, self._capacity + 1, self.device)

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from engram.models import triton_works
+from engram.kernels import triton_works
 
 _PAIR, _FEW_ROWS = 2, 3
 
@@ -42,13 +42,15 @@ def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_ra
 
 
 def _kernels_for(rows: Tensor, *others: Tensor) -> ModuleType | None:
-    """Return the kernels that read two rows of a GPU once, where they can be had.
+    """Return the kernels that read the rows of a GPU once, where they can be had.
 
     Numbers of a row have to lie one behind the other, and those of the others too.
     """
     dense = all(tensor.stride(-1) == 1 for tensor in (rows, *others))
-    if rows.shape[1] != _PAIR or not dense or not triton_works(rows):
+    if rows.shape[1] < _PAIR or not dense or not triton_works(rows):
         return None
-    from engram.engine import _triton_rows
+    from engram.engine import _triton_many_rows, _triton_rows
 
-    return _triton_rows
+    if rows.shape[1] == _PAIR:
+        return _triton_rows
+    return _triton_many_rows if rows.shape[1] <= _triton_many_rows.MOST_ROWS else None

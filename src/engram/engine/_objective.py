@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engram.models import triton_works
+from engram.kernels import triton_works
 from engram.streams import Batch
 
 _MOST_CLASSES = 4096  # for a kernel that holds all logits of an example at once

@@ -70,7 +70,7 @@ class Planned:
         return planned.index_select(1, self.position).squeeze(1)
 
 
-def _rows(slots: Slots, stride: int, device: torch.device) -> Tensor:
+def _rows(slots: Slots | Tensor, stride: int, device: torch.device) -> Tensor:
     """Turn the slots [R, ...] of each run into rows of the common table."""
     first = stride * torch.arange(len(slots), device=device)
-    return torch.from_numpy(slots).to(device) + first.view(-1, *[1] * (slots.ndim - 1))
+    return torch.as_tensor(slots, device=device) + first.view(-1, *[1] * (slots.ndim - 1))

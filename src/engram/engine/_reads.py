@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from engram.engine._shuffled import shuffled
 from engram.memory import ClassRing, Ledger, Policy
 from engram.plan import generator, subsets
 
@@ -20,7 +23,7 @@ class Reads(NamedTuple):
     A run that reads fewer than the others is padded with slots of weight 0.
     """
 
-    slots: Slots  # [R, S, B]
+    slots: Slots | Tensor  # [R, S, B]
     weights: NDArray[np.float32] | None  # [R, S, B], or None where every part is full
     groups: int = 1  # parts of B, a row of gradients each
 
@@ -32,12 +35,20 @@ class Reads(NamedTuple):
 
 
 def pooled(
-    ledgers: Sequence[Ledger], seeds: Sequence[int], task: int, steps: int, count: int
+    ledgers: Sequence[Ledger],
+    seeds: Sequence[int],
+    task: int,
+    steps: int,
+    count: int,
+    device: torch.device,
 ) -> Reads | None:
     """Draw, for each step, ``count`` of all available examples, without replacement."""
+    sources = [generator(seed, "reference", task) for seed in seeds]
+    sizes = [ledger.available for ledger in ledgers]
+    if device.type == "cuda" and count < min(sizes) == max(sizes):
+        return Reads(shuffled(sources, steps, count, sizes[0], device), None)
     drawn = [
-        subsets(generator(seed, "reference", task), steps, count, ledger.available)
-        for seed, ledger in zip(seeds, ledgers, strict=True)
+        subsets(source, steps, count, size) for source, size in zip(sources, sizes, strict=True)
     ]
     if len({slots.shape for slots in drawn}) == 1 and drawn[0].size:
         return Reads(np.stack(drawn), None)

@@ -1,7 +1,6 @@
 """Networks as functions of flat parameter vectors, stacked over runs."""
 
 from engram.models._branches import Branches
-from engram.models._kernels import triton_works
 from engram.models._mlp import MLP
 from engram.models._network import Network
 from engram.models._progressive import Progressive
@@ -22,5 +21,4 @@ __all__ = [
     "room",
     "rounding",
     "stacked",
-    "triton_works",
 ]

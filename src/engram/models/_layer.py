@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engram.models._kernels import triton_works
+from engram.kernels import triton_works
 from engram.models._rounding import rounding
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engram.models._network import Network
+from engram.models._rectified_norm import Averages, has_kernels, rectified_norm
 
 Shape = tuple[int, ...]
 
@@ -51,21 +52,31 @@ class Pass(NamedTuple):
             inputs, mean, variance, weight, bias, self.training, _MOMENTUM, _EPSILON
         )
 
+    def rectified_norm(self, name: str, inputs: Tensor, *beside: Tensor | None) -> Tensor:
+        """Apply a batch norm, add what is beside it, and apply a ReLU."""
+        added = [each for each in beside if each is not None]
+        if len(added) < 2 and self.training and self.present is None and has_kernels(inputs):
+            weight, bias = (self.weights[f"{name}.{kind}"] for kind in ("weight", "bias"))
+            mean, variance = (self.averages[f"{name}.running_{kind}"] for kind in ("mean", "var"))
+            averages = Averages(mean, variance, _MOMENTUM)
+            return rectified_norm(
+                inputs, weight, bias, added[0] if added else None, averages, _EPSILON
+            )
+        hidden = self.norm(name, inputs)
+        for each in added:
+            hidden = hidden + each
+        return hidden.relu_()
+
     def block(self, name: str, inputs: Tensor, stride: int, lateral: Tensor | None) -> Tensor:
         """Apply a basic block; what comes from the side is added before its final ReLU."""
         hidden = self.convolution(f"{name}.conv1", inputs, stride)
-        hidden = self.norm(f"{name}.bn1", hidden).relu_()
-        hidden = self.norm(f"{name}.bn2", self.convolution(f"{name}.conv2", hidden, 1))
+        hidden = self.rectified_norm(f"{name}.bn1", hidden)
+        hidden = self.convolution(f"{name}.conv2", hidden, 1)
         if f"{name}.downsample.0.weight" in self.weights:
             inputs = self.convolution(f"{name}.downsample.0", inputs, stride)
         if f"{name}.downsample.1.weight" in self.weights:
             inputs = self.norm(f"{name}.downsample.1", inputs)
-        return rectified(hidden + inputs, lateral)
-
-
-def rectified(hidden: Tensor, lateral: Tensor | None) -> Tensor:
-    """Return the ReLU of what is there and of what comes from the side; spends ``hidden``."""
-    return (hidden if lateral is None else hidden.add_(lateral)).relu_()
+        return self.rectified_norm(f"{name}.bn2", hidden, inputs, lateral)
 
 
 def _normalise_present(inputs: Tensor, mean: Tensor, variance: Tensor, present: Tensor) -> Tensor:

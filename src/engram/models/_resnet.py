@@ -15,7 +15,7 @@ from engram.models._initial import draw_uniform
 from engram.models._layout import Layout
 from engram.models._network import Network
 from engram.models._progressive_resnet import ProgressiveResNet
-from engram.models._residual import Pass, leaves, rectified, shapes
+from engram.models._residual import Pass, leaves, shapes
 
 _COLOURS = 3
 
@@ -157,8 +157,8 @@ class ResNet(Network):
     ) -> list[Tensor]:
         if images.is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
-        hidden = one.norm("bn1", one.convolution("conv1", images, self.strides[0]))
-        hidden = rectified(hidden, lateral and lateral(0))
+        hidden = one.convolution("conv1", images, self.strides[0])
+        hidden = one.rectified_norm("bn1", hidden, lateral and lateral(0))
         if self.max_pool:
             hidden = functional.max_pool2d(hidden, 3, stride=2, padding=1)
         states = [images, hidden]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
+
+from engram.kernels import triton_works
+from engram.rules._kernel import takes_kernels
 
 DIAGONAL = 30.0  # found by trial: the fewest rounds, see _Tableau.choose
 _TOLERANCE = 1e-11  # of a value or a slope, beside the largest slope at 0
@@ -20,25 +25,44 @@ def minimise(matrix: Tensor, linear: Tensor) -> Tensor:
     in about as many rounds as entries end up free. As that can go round in a circle, later rounds
     take the entry that gains most.
 
-    The number of rounds depends on n alone and nothing is read back to the host, so that a call
-    can be captured in a CUDA graph; only a CPU looks, and ends when all problems are solved. Where
-    the rounds do not suffice, or A is not as it should be, x is finite, >= 0 and no worse than 0.
+    The largest number of rounds depends on n alone and nothing is read back to the host, so that
+    a call can be captured in a CUDA graph; a CPU looks, and ends when all problems are solved, and
+    so does each problem by itself in a kernel of Triton's. Where the rounds do not suffice, or A
+    is not as it should be, x is finite, >= 0 and no worse than 0.
     """
     unit: Tensor = torch.linalg.vector_norm(linear, ord=torch.inf, dim=-1, keepdim=True)
     unit = unit.clamp(min=torch.finfo(unit.dtype).tiny)
     linear = linear / unit
-    tableau = _Tableau(matrix, linear)
-    on_cpu = matrix.device.type == "cpu"
     size = linear.shape[-1]
-    for number in range(size + max(size // 4, 6)):
-        tableau.choose(by_gain=number >= size // 2)
-        if on_cpu and tableau.is_solved():
-            break
-        tableau.pivot()
-    x = tableau.solution()
+    rounds = size + max(size // 4, 6)
+    if kernels := _kernels_for(matrix):
+        x: Tensor = kernels.pivoted(matrix, linear, rounds, _TOLERANCE)
+    else:
+        x = _pivoted(matrix, linear, rounds)
     slopes = torch.add((matrix * x.unsqueeze(-2)).sum(-1), linear, alpha=2)
     height = (x * slopes).sum(-1, keepdim=True)  # twice the objective, which is 0 at 0
     return (x * unit).masked_fill(~(height <= _TOLERANCE), 0)  # also where x is not a number
+
+
+def _kernels_for(matrix: Tensor) -> ModuleType | None:
+    """Return the kernel that makes all rounds at once, where it can be had."""
+    if not takes_kernels(matrix) or not triton_works(matrix, torch.float64):
+        return None
+    from engram.rules import _triton_quadratic
+
+    return _triton_quadratic if matrix.shape[-1] <= _triton_quadratic.MOST else None
+
+
+def _pivoted(matrix: Tensor, linear: Tensor, rounds: int) -> Tensor:
+    """Return x where the rounds end, for those of all problems, one operation at a time."""
+    tableau = _Tableau(matrix, linear)
+    on_cpu = matrix.device.type == "cpu"
+    for number in range(rounds):
+        tableau.choose(by_gain=number >= tableau.size // 2)
+        if on_cpu and tableau.is_solved():
+            break
+        tableau.pivot()
+    return tableau.solution()
 
 
 class _Tableau:

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engram.models import MLP, triton_works
+from engram.kernels import triton_works
+from engram.models import MLP
 from engram.plan import generator
 from engram.settings import Settings, setting
 from engram.streams._benchmark import Benchmark

@@ -20,10 +20,9 @@ def triton_works(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 def _works(device: torch.device) -> bool:
     """Try it; Triton may be missing, or the C compiler that it needs."""
     try:
-        from engram.models import _triton_products
+        from engram.kernels import _triton_trial
 
-        one = torch.ones(1, 1, 1, device=device)
-        _triton_products.layer(one, one, one, rectify=True, tf32=False)
+        _triton_trial.double(torch.ones(1, device=device))
     except Exception:  # whatever it is, there is a way without
         return False
     return True

@@ -1,0 +1,101 @@
+"""Many rows of gradients, each read once: their dot products, and the step along their mixture.
+
+Triton comes with torch for GPUs. Nothing here is imported without it.
+"""
+
+# Kernels are typed by what they are called with, and constants of theirs have upper case names.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# ruff: noqa: ANN001, ANN202, N803
+
+import torch
+import triton  # type: ignore[import-not-found, unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+from torch import Tensor
+
+MOST_ROWS = 128  # a tile holds their dot products
+_LEAST = 16  # rows of the smallest product that a GPU's tensor cores take
+_DEPTH = 32  # numbers of each row that are multiplied at once
+_DEPTHS = 64  # times that one program does so
+_BLOCK = 1024  # numbers of a row that are mixed at once
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return the dot products [R, n, n] of rows [R, n, d].
+
+    Every program sums its part of a run's rows, and one more sum adds the parts: always in the
+    same order, so that the bits are the same each time. Three products of numbers cut in two
+    halves are as exact as one product of float32.
+    """
+    runs, count, length = rows.shape
+    size = max(_LEAST, triton.next_power_of_2(count))
+    programs = triton.cdiv(length, _DEPTH * _DEPTHS)
+    parts = rows.new_empty(runs, programs, size, size)
+    with torch.cuda.device_of(rows):  # kernels go to the device in use
+        _gram[(programs, runs)](
+            *(rows, rows.stride(0), rows.stride(1), count, length, parts),
+            SIZE=size,
+            DEPTH=_DEPTH,
+            DEPTHS=_DEPTHS,
+        )
+    return parts.sum(1)[:, :count, :count]
+
+
+def descend(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
+    """Take the step w <- w - rate * (weights @ rows), of parameters [R, d], in place."""
+    runs, count, length = rows.shape
+    with torch.cuda.device_of(rows):
+        _descend[(triton.cdiv(length, _BLOCK), runs)](
+            *(parameters, parameters.stride(0), rows, rows.stride(0), rows.stride(1)),
+            *(weights.contiguous(), float(learning_rate), count, length),
+            BLOCK=_BLOCK,
+        )
+
+
+@triton.jit
+def _gram(
+    rows,
+    run_stride,
+    row_stride,
+    count,
+    length,
+    parts,
+    SIZE: tl.constexpr,
+    DEPTH: tl.constexpr,
+    DEPTHS: tl.constexpr,
+):
+    run = tl.program_id(1).to(tl.int64)  # offsets of many runs exceed 32 bits
+    row = tl.arange(0, SIZE)
+    place = tl.program_id(0) * DEPTHS * DEPTH + tl.arange(0, DEPTH)
+    numbers = rows + run * run_stride + row[:, None].to(tl.int64) * row_stride + place[None, :]
+    products = tl.zeros([SIZE, SIZE], tl.float32)
+    for step in range(DEPTHS):
+        inside = (row[:, None] < count) & (place[None, :] < length - step * DEPTH)
+        part = tl.load(numbers + step * DEPTH, mask=inside, other=0.0)
+        products = tl.dot(part, tl.trans(part), products, input_precision="tf32x3")
+    parts += (run * tl.num_programs(0) + tl.program_id(0)) * SIZE * SIZE
+    tl.store(parts + row[:, None] * SIZE + row[None, :], products)
+
+
+@triton.jit
+def _descend(
+    parameters,
+    parameter_stride,
+    rows,
+    run_stride,
+    row_stride,
+    weights,
+    learning_rate,
+    count,
+    length,
+    BLOCK: tl.constexpr,
+):
+    run = tl.program_id(1).to(tl.int64)
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < length
+    numbers = rows + run * run_stride + places
+    mixture = tl.zeros([BLOCK], tl.float32)
+    for row in range(count):
+        mixture += tl.load(weights + run * count + row) * tl.load(numbers, mask=inside, other=0.0)
+        numbers += row_stride
+    weight = parameters + run * parameter_stride + places
+    tl.store(weight, tl.load(weight, mask=inside) - learning_rate * mixture, mask=inside)

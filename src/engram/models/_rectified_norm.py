@@ -1,0 +1,73 @@
+"""A batch norm in training and the ReLU behind it in one: on a GPU they are passes over memory."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engram.kernels import triton_works
+
+
+def has_kernels(images: Tensor) -> bool:
+    """Whether `rectified_norm` can take images: of float32 or bfloat16, channels lying together."""
+    if not images.is_contiguous(memory_format=torch.channels_last):
+        return False
+    return triton_works(images) or triton_works(images, torch.bfloat16)
+
+
+class Averages(NamedTuple):
+    """The running averages of a norm, which a pass moves by ``momentum`` of the way."""
+
+    mean: Tensor
+    variance: Tensor
+    momentum: float
+
+
+def rectified_norm(
+    images: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    beside: Tensor | None,
+    averages: Averages,
+    epsilon: float,
+) -> Tensor:
+    """Return relu(norm(x) + beside), where norm is `functional.batch_norm` in training.
+
+    So x is normalised by its own mean and variance, and the running averages are moved.
+    """
+    given = images, weight, bias, beside, averages, epsilon
+    result: Tensor = _RectifiedNorm.apply(*given)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _RectifiedNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        images: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        beside: Tensor | None,
+        averages: Averages,
+        epsilon: float,
+    ) -> Tensor:
+        from engram.models import _triton_norms
+
+        if beside is not None:
+            beside = beside.contiguous(memory_format=torch.channels_last)
+        output, found = _triton_norms.forward(images, weight, bias, beside, *averages, epsilon)
+        ctx.save_for_backward(images, output, weight, found)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        from engram.models import _triton_norms_back
+
+        images, output, weight, found = ctx.saved_tensors
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+        at_images, (at_weight, at_bias), at_beside = _triton_norms_back.backward(
+            gradient, images, output, weight, found, beside=ctx.needs_input_grad[3]
+        )
+        return at_images, at_weight, at_bias, at_beside, None, None

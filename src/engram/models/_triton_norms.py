@@ -1,0 +1,130 @@
+"""Batch norm in training with the ReLU behind it, and with what is added before that.
+
+Triton comes with torch for GPUs. Nothing here is imported without it.
+"""
+
+# Kernels are typed by what they are called with, and constants of theirs have upper case names.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# ruff: noqa: ANN001, ANN202, N803
+
+from __future__ import annotations
+
+import torch
+import triton  # type: ignore[import-not-found, unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+from torch import Tensor
+
+from engram.models._triton_tiles import Tiles, added, beginning, inside, jump, places, put
+
+
+def forward(
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    beside: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor]:
+    """Return relu(norm(x) + beside) and, for the way back, what the norm found: [4, channels].
+
+    That is the mean, the inverse of the standard deviation, and the line a x + b that the norm
+    is. The running ``mean`` and ``variance`` are moved.
+    """
+    tiles = Tiles.of(inputs)
+    sums, output = tiles.sums(inputs), torch.empty_like(inputs)
+    found = weight.new_empty(4, len(weight))
+    programs = sums.shape[1]
+    with torch.cuda.device_of(inputs):  # kernels go to the device in use
+        _measure[(programs, tiles.across)](inputs, sums, *tiles.shape, **tiles.tile)
+        _settle[(tiles.across,)](
+            *(sums, programs, inputs, weight, bias, mean, variance, found, momentum, epsilon),
+            *tiles.shape,
+            CHANNELS=tiles.tile["CHANNELS"],
+        )
+        _normalise[tiles.grid](
+            *(inputs, inputs if beside is None else beside, found, output, *tiles.shape),
+            ADD=beside is not None,
+            **tiles.tile,
+        )
+    return output, found
+
+
+@triton.jit
+def _measure(inputs, sums, pixels, channels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Sum x − k and (x − k)² of a program's pixels: k is the first pixel's x, as any would do."""
+    channel, known, place = places(channels, PIXELS, CHANNELS)
+    shift = tl.load(inputs + channel, mask=known, other=0.0).to(tl.float32)
+    total = tl.zeros([PIXELS, CHANNELS], tl.float32)
+    square = tl.zeros([PIXELS, CHANNELS], tl.float32)
+    inputs += beginning(channels, PIXELS)
+    for earlier in range(0, pixels, tl.num_programs(0) * PIXELS):
+        there = inside(earlier, pixels, known, PIXELS)
+        x = tl.load(inputs + place, mask=there, other=0.0).to(tl.float32)
+        x = tl.where(there, x - shift[None, :], 0.0)
+        total += x
+        square += x * x
+        inputs += jump(channels, PIXELS)
+    put(sums, total, square, channel, known, channels)
+
+
+@triton.jit(do_not_specialize_on_alignment=["weight", "bias", "mean", "variance"])
+def _settle(
+    sums,
+    programs,
+    inputs,
+    weight,
+    bias,
+    mean,
+    variance,
+    found,
+    momentum,
+    epsilon,
+    pixels,
+    channels,
+    CHANNELS: tl.constexpr,
+):
+    """Tell what the norm found, and move the running averages."""
+    channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    known = channel < channels
+    shift = added(sums, programs, channel, channels, CHANNELS) / pixels
+    square = added(sums + programs * channels, programs, channel, channels, CHANNELS) / pixels
+    centre = tl.load(inputs + channel, mask=known, other=0.0).to(tl.float32) + shift
+    spread = square - shift * shift
+    spread = tl.where(spread < 0, 0.0, spread)  # what is no number stays so
+    inverse = 1 / tl.sqrt(spread + epsilon)
+    factor = tl.load(weight + channel, mask=known, other=0.0) * inverse
+    offset = tl.load(bias + channel, mask=known, other=0.0) - centre * factor
+    tl.store(found + channel, centre, mask=known)
+    tl.store(found + channels + channel, inverse, mask=known)
+    tl.store(found + 2 * channels + channel, factor, mask=known)
+    tl.store(found + 3 * channels + channel, offset, mask=known)
+    old = tl.load(mean + channel, mask=known, other=0.0)
+    tl.store(mean + channel, old + momentum * (centre - old), mask=known)
+    old = tl.load(variance + channel, mask=known, other=0.0)
+    unbiased = spread * (pixels / tl.maximum(pixels - 1.0, 1.0))
+    tl.store(variance + channel, old + momentum * (unbiased - old), mask=known)
+
+
+@triton.jit
+def _normalise(
+    inputs,
+    beside,
+    found,
+    output,
+    pixels,
+    channels,
+    ADD: tl.constexpr,
+    PIXELS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    channel, known, place = places(channels, PIXELS, CHANNELS)
+    factor = tl.load(found + 2 * channels + channel, mask=known, other=0.0)
+    offset = tl.load(found + 3 * channels + channel, mask=known, other=0.0)
+    there, start = inside(0, pixels, known, PIXELS), beginning(channels, PIXELS)
+    x = tl.load(inputs + start + place, mask=there, other=0.0).to(tl.float32)
+    y = x * factor[None, :] + offset[None, :]
+    if ADD:
+        y += tl.load(beside + start + place, mask=there, other=0.0).to(tl.float32)
+    tl.store(output + start + place, tl.where(y <= 0, 0.0, y), mask=there)

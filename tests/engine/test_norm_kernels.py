@@ -1,0 +1,130 @@
+"""The kernels of batch norm and ReLU, played through by Triton's interpreter."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from engram.models import ResNet, _rectified_norm, _residual
+from engram.models._rectified_norm import Averages, has_kernels, rectified_norm
+
+SHAPES = [(1, 1, 1, 2), (2, 3, 4, 5), (3, 20, 9, 7), (2, 64, 12, 11), (1, 80, 3, 3)]
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def kernels(interpreted, monkeypatch):
+    monkeypatch.setattr(_rectified_norm, "triton_works", lambda *_: True)
+    return interpreted("engram.models._triton_norms")
+
+
+def drawn(shape, *, beside, dtype=torch.float32, seed=0):
+    """Images that are not centred, weights and biases of both signs, and what is beside."""
+    source = torch.Generator().manual_seed(seed)
+
+    def images():
+        values = torch.randn(shape, generator=source) * 2 + 3
+        return values.to(dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
+
+    weight, bias = (torch.randn(shape[1], generator=source).requires_grad_() for _ in range(2))
+    return images(), weight, bias, images() if beside else None
+
+
+def plain(images, weight, bias, beside, averages, epsilon):
+    """The same in float64, by torch."""
+    mean, variance = averages.mean, averages.variance
+    normal = functional.batch_norm(
+        *(images.double(), mean.double(), variance.double(), weight.double(), bias.double()),
+        training=True,
+        momentum=averages.momentum,
+        eps=epsilon,
+    )
+    return (normal if beside is None else normal + beside.double()).relu()
+
+
+@shapes
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_comes_out_and_what_goes_back(shape, beside, dtype):
+    given = drawn(shape, beside=beside, dtype=dtype)
+    averages = Averages(torch.zeros(shape[1]), torch.ones(shape[1]), 0.1)
+    leaves = [each for each in given if each is not None]
+    ours, exact = rectified_norm(*given, averages, 1e-3), plain(*given, averages, 1e-3)
+    assert ours.dtype == dtype
+    tolerance = (
+        {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2}
+    )
+    torch.testing.assert_close(ours.double(), exact, **tolerance)
+    back = torch.randn(shape, generator=torch.Generator().manual_seed(9))
+    back = back.masked_fill(exact.abs() < 0.05, 0.0)  # where rounding may decide
+    found = torch.autograd.grad(ours, leaves, back.to(dtype))
+    expected = torch.autograd.grad(exact, leaves, back.to(dtype).double())
+    for mine, right in zip(found, expected, strict=True):
+        assert mine.dtype == right.dtype
+        scale = right.abs().max().item() + 1
+        torch.testing.assert_close(
+            mine.double(), right.double(), rtol=0.0, atol=scale * tolerance["atol"]
+        )
+
+
+@shapes
+def test_running_averages_move_as_batch_norm_moves_them(shape):
+    images, weight, bias, _ = drawn(shape, beside=False)
+    ours, right = ([torch.full(shape[1:2], 0.5), torch.full(shape[1:2], 2.0)] for _ in range(2))
+    rectified_norm(images, weight, bias, None, Averages(*ours, 0.1), 1e-3)
+    functional.batch_norm(images, *right, weight, bias, training=True, momentum=0.1, eps=1e-3)
+    torch.testing.assert_close(ours, right, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_far_from_zero_are_normalised_all_the_same():
+    images = (torch.randn(4, 16, 8, 8) + 1000).contiguous(memory_format=torch.channels_last)
+    averages = Averages(torch.zeros(16), torch.ones(16), 0.1)
+    given = images, torch.ones(16), torch.zeros(16), None
+    exact = plain(*given, averages, 1e-3)
+    torch.testing.assert_close(
+        rectified_norm(*given, averages, 1e-3).double(), exact, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_many_tiles_are_summed(monkeypatch):
+    from engram.models import _triton_tiles
+
+    monkeypatch.setattr(_triton_tiles, "_PROGRAMS", 3)
+    test_what_comes_out_and_what_goes_back((5, 20, 12, 11), beside=True, dtype=torch.float32)
+
+
+def test_what_is_no_number_stays_so():
+    images, weight, bias, _ = drawn((2, 3, 4, 4), beside=False)
+    with torch.no_grad():
+        images[0, 1, 2, 2] = torch.nan
+    averages = Averages(torch.zeros(3), torch.ones(3), 0.1)
+    output = rectified_norm(images, weight, bias, None, averages, 1e-3)
+    assert output[:, 1].isnan().all()
+    assert output[:, [0, 2]].isfinite().all()
+
+
+def test_images_that_lie_otherwise_are_left_to_torch():
+    images = torch.ones(2, 3, 4, 4)
+    assert not has_kernels(images)
+    assert has_kernels(images.contiguous(memory_format=torch.channels_last))
+
+
+def lying_otherwise(images, *others):
+    """Convolutions of a CPU give what they are given: channels apart."""
+    together = images.contiguous(memory_format=torch.channels_last)
+    return rectified_norm(together, *others).contiguous()
+
+
+def test_a_network_learns_the_same(monkeypatch):
+    network, ends = ResNet(2, 4), []
+    source = torch.Generator().manual_seed(0)
+    images = torch.rand(2, 6, 3, 8, 8, generator=source)
+    parameters = 0.1 * torch.randn(2, network.size, generator=source)
+    monkeypatch.setattr(_residual, "rectified_norm", lying_otherwise)
+    for kernels in (False, True):
+        monkeypatch.setattr(_residual, "has_kernels", lambda _, kernels=kernels: kernels)
+        buffers, rows = network.initial_buffers(parameters), torch.empty(2, 1, network.size)
+        logits, tape = network.forward(parameters, images, buffers)
+        network.backward(parameters, tape, torch.ones_like(logits) / 3, rows)
+        ends.append([logits, rows, buffers])
+    for right, ours in zip(*ends, strict=True):
+        torch.testing.assert_close(ours, right, rtol=1e-3, atol=1e-4)
