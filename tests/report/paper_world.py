@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from importlib import resources
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -43,6 +44,11 @@ def specify(benchmark, method, *, tasks=None, examples=None, overrides=None):
         raise EngramError(f"There is no benchmark {benchmark!r}.")
     settings = {"learning_rate": 0.1, **(overrides or {})}
     return Spec(benchmark, method, tasks or 17, examples or EXAMPLES[benchmark], settings)
+
+
+def settings_help(*_):
+    """What is usual and in no row: the precision."""
+    return [SimpleNamespace(name="precision", value="tf32", help="how a GPU multiplies")]
 
 
 STANDARD = Standard(sys.modules[__name__])

@@ -99,7 +99,8 @@ def test_every_claim_has_its_mark(rows):
     assert [line[0] for line in lines] == [text.replace("<", "\\<") for text in PAPER["claims"]]
     assert {line[1] for line in lines} <= {"held", "not held", "cannot be told yet"}
     for line in lines:
-        assert sum(map(int, line[2:])) > 0
+        assert sum(map(int, line[2:6])) > 0
+        assert (line[6] == "–") == (line[5] == "0")
 
 
 def test_what_is_missing_is_listed(rows):

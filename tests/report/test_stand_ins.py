@@ -68,8 +68,9 @@ def test_lines_on_other_data_stay_apart_and_are_told_apart():
     ]
     assert summaries[0].setting == summaries[1].setting != summaries[2].setting
     assert len({each.setting.slug for each in summaries}) == 2
-    seeds = [make_row("a-gem", seed, "split-cub", data="c" * 64) for seed in range(3)]
-    text = results_page([*rows, *seeds], STANDARD, "c", [("mega-ii", "a-gem")])
+    text = results_page(
+        [*rows, *birds("a-gem", 0.5, data="c" * 64)], STANDARD, "c", [("mega-ii", "a-gem")]
+    )
     assert text.count("minus a-gem") == 1  # that on the same data
 
 

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engram.report._definitions import definitions
-from engram.report._estimate import Estimate
-from engram.report._found import NOT_RUN, Found, Pair
-from engram.report._paper import claims, printed, table_methods
+from engram.report._found import NOT_RUN, Found, Pair, Told
+from engram.report._paper import claims, papers_benchmarks, printed, table_methods
+from engram.report._projected import projected_times
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_data
 from engram.report._verdict import Claim, Part
 
 _ORDER = {-math.inf, 0, math.inf}  # the bounds of a claim that says which is larger, and no more
+_SIZES = ("parameters", "finished")  # whether it fits: no matter what the images show
 
 
 def judge(summaries: Sequence[Summary], standard: Standard) -> list[Claim]:
@@ -31,6 +32,11 @@ class _Judge:
     def __init__(self, summaries: Sequence[Summary], standard: Standard) -> None:
         trained = [summary for summary in summaries if summary.setting.split == "training"]
         self._found = [Found(alike, standard) for alike in by_data(trained)]
+        self._too_long = {
+            (benchmark, method)
+            for benchmark in papers_benchmarks()
+            for method in projected_times(benchmark, trained, standard)
+        }
 
     def parts(self, check: Mapping[str, Any]) -> Iterator[Part]:
         """Yield a part for each method, each it is compared with and each setting."""
@@ -45,37 +51,60 @@ class _Judge:
         measure, ratio = check["measure"], check.get("ratio", False)
         beside = check.get("than_in", setting)
         titles = [definitions()["settings"][name]["title"] for name in (setting, beside)]
-        where = " against ".join(dict.fromkeys(titles))
         above, below = check.get("above", -math.inf), check.get("below", math.inf)
         pair = Pair(measure, (setting, of), (beside, than), ratio)
-        ours, missing, label = self._estimate(pair, order={above, below} <= _ORDER)
+        anywhere = measure in _SIZES or {above, below} <= _ORDER
+        told, found = self._told(pair, anywhere=anywhere)
+        label = found.label if found and not told.projected else ""
+        absent = self._absent(pair, told, found)
+        kind = f"stand-in: {label}" if label else "projected" if told.projected else ""
         return Part(
             measure=measure,
             of=of,
             than=than,
             ratio=ratio,
-            where=f"{where} (stand-in: {label})" if label else where,
+            where=" against ".join(dict.fromkeys(titles)) + (f" ({kind})" if kind else ""),
             above=above,
             below=below,
-            ours=ours,
+            ours=told.ours,
             paper=check.get("paper", _papers(setting, measure, of, than)),
-            missing=missing,
+            missing=told.missing,
             stand_in=label,
+            projected=told.projected,
+            absent=tuple(method for _, method in absent),
+            too_long=bool(absent) and set(absent) <= self._too_long,
         )
 
-    def _estimate(self, pair: Pair, *, order: bool) -> tuple[Estimate | None, str, str]:
-        """Return the estimate on the first data that has one, and the label of a stand-in.
+    def _told(self, pair: Pair, *, anywhere: bool) -> tuple[Told, Found | None]:
+        """Return the estimate on the first data that has one, and what was run on that data.
 
-        Without any, None and why. A stand-in can tell the order of two methods and no heights.
+        Without any, why. A stand-in can tell the order of two methods and how large they are, and
+        no heights.
         """
         reason = NOT_RUN
         for found in self._found:
-            ours, missing = found.estimate(pair)
-            if ours is not None and (order or not found.label):
-                return ours, "", found.label
-            missing = missing or "heights are not compared on a stand-in"
+            told = found.estimate(pair)
+            if told.ours is not None and (anywhere or not found.label):
+                return told, found
+            missing = told.missing or "heights are not compared on a stand-in"
             reason = missing if reason == NOT_RUN else reason
-        return None, reason, ""
+        return Told(None, reason), None
+
+    def _absent(self, pair: Pair, told: Told, found: Found | None) -> list[tuple[str, str]]:
+        """Return settings and methods that were not run: of a median, on the data of the others.
+
+        What is projected is not missing.
+        """
+        if told.projected:
+            return []
+        asked = [pair.first, (pair.second[0], pair.second[1] or pair.first[1])]
+        each = dict.fromkeys((place, name) for place, of in asked for name in _members(of, place))
+        data = [found] if found else self._found
+        return [one for one in each if not any(some.ran(*one) for some in data)]
+
+
+def _members(method: str, setting: str) -> Sequence[str]:
+    return table_methods(setting) if method == "median" else [method]
 
 
 def _expanded(methods: Any, setting: str) -> Sequence[Any]:  # noqa: ANN401 (from JSON)

@@ -1,4 +1,4 @@
-"""Two methods on the same seeds."""
+"""Two lines on the same seeds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from dataclasses import dataclass
 
 from engram.errors import EngramError
 from engram.report._data_names import data_name
+from engram.report._identity import PRECISION
 from engram.report._measures import measure
+from engram.report._numbers import NOTHING
+from engram.report._standard import Standard
 from engram.report._student import two_sided_p
 from engram.report._summary import Summary
+from engram.runs import canonical
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Comparison:
 
 
 def compare(first: Summary, second: Summary) -> Comparison:
-    """Compare two methods on the seeds that both have finished."""
+    """Compare two lines on the seeds that both have finished."""
     differences = _differences(first, second)
     if len(differences) < 2:
         raise EngramError(
@@ -53,6 +57,16 @@ def compare(first: Summary, second: Summary) -> Comparison:
     )
 
 
+def told_test(result: Comparison) -> list[str]:
+    """Return the mean and the standard deviation of the differences, t and p, as tables do."""
+    return [
+        f"{result.mean:+.3f}",
+        f"{result.std:.3f}",
+        NOTHING if result.t is None else f"{result.t:.2f}",
+        NOTHING if result.p is None else f"{result.p:.2g}",
+    ]
+
+
 def comparable(
     summaries: Sequence[Summary], pair: tuple[str, str]
 ) -> list[tuple[Summary, Summary]]:
@@ -65,6 +79,39 @@ def comparable(
         if data_name(one.identity) == data_name(other.identity)
         and len(_differences(one, other)) >= 2
     ]
+
+
+def alike(summaries: Sequence[Summary], pair: tuple[str, str]) -> list[tuple[Summary, Summary]]:
+    """Return of a pair of methods in one setting what can be compared in the same precision."""
+    return [
+        (one, other)
+        for one, other in comparable(summaries, pair)
+        if _precision(one) == _precision(other)
+    ]
+
+
+def across_precisions(
+    summaries: Sequence[Summary], standard: Standard
+) -> list[tuple[Summary, Summary]]:
+    """Return the lines that differ in precision alone, where there are seeds to compare.
+
+    The second of a pair is in the usual precision or, where none is, in the one met first.
+    """
+    groups: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        settings = {**summary.identity["settings"], PRECISION: None}
+        groups.setdefault(canonical({**summary.identity, "settings": settings}), []).append(summary)
+    ordered = [sorted(group, key=standard.strangeness) for group in groups.values()]
+    return [
+        (other, first)
+        for first, *others in ordered
+        for other in others
+        if len(_differences(other, first)) >= 2
+    ]
+
+
+def _precision(summary: Summary) -> object:
+    return summary.identity["settings"].get(PRECISION)
 
 
 def _differences(first: Summary, second: Summary) -> list[float]:

@@ -10,6 +10,7 @@ from engram.report._definitions import definitions, in_setting
 from engram.report._estimate import Estimate
 from engram.report._paper import table_methods
 from engram.report._quantities import quantity, representatives
+from engram.report._sizes import projected_sizes
 from engram.report._standard import Standard
 from engram.report._summary import Summary
 from engram.runs import Row
@@ -28,6 +29,14 @@ class Pair(NamedTuple):
     ratio: bool  # first / second instead of first - second
 
 
+class Told(NamedTuple):
+    """An estimate, or why there is none; and whether it rests on what nobody ran."""
+
+    ours: Estimate | None
+    missing: str = ""
+    projected: bool = False
+
+
 class Found:
     """What was run on the same data; ``label`` says what that stands in with, if it does.
 
@@ -42,28 +51,36 @@ class Found:
             for name in definitions()["settings"]
         }
 
-    def estimate(self, pair: Pair) -> tuple[Estimate | None, str]:
-        """Return the estimate seed by seed, or None and why there is none."""
+    def ran(self, setting: str, method: str) -> bool:
+        """Say whether a method was run there."""
+        return self._named(setting, method) in self._found[setting]
+
+    def estimate(self, pair: Pair) -> Told:
+        """Return the estimate seed by seed, or why there is none."""
         measure, first, second, ratio = pair
         ones = self._values(measure, *first)
         if second[1] is None:
             values = [value for value, _ in ones.values()]
-            return (Estimate.over(values), "") if values else (None, NOT_RUN)
+            return Told(Estimate.over(values)) if values else Told(None, NOT_RUN)
         others = self._values(measure, second[0], second[1])
+        projected = None if ones else projected_sizes(first[0]).get(first[1], {}).get(measure)
+        if projected is not None:
+            ones = dict.fromkeys(others, (projected, ""))
         shared = [(ones[seed], others[seed]) for seed in ones if seed in others]
         if measure == "seconds" and any(one[1] != other[1] for one, other in shared):
-            return None, "run on different devices"
+            return Told(None, "run on different devices")
         if not shared:
-            return None, NOT_RUN if not (ones and others) else "no seed in common"
+            return Told(None, NOT_RUN if not (ones and others) else "no seed in common")
         pairs = [(one[0], other[0]) for one, other in shared]
         if ratio and any(other == 0 for _, other in pairs):
-            return None, "divided by 0"
-        return Estimate.over([one / other if ratio else one - other for one, other in pairs]), ""
+            return Told(None, "divided by 0")
+        values = [one / other if ratio else one - other for one, other in pairs]
+        return Told(Estimate.over(values), projected=projected is not None)
 
     def _values(self, measure: str, setting: str, method: str) -> Values:
         found = self._found[setting]
         if method != "median":
-            name = method if method in found else _SAME.get(method, method)
+            name = self._named(setting, method)
             return _by_seed(found[name].rows, measure) if name in found else {}
         beside = [self._values(measure, setting, name) for name in table_methods(setting)]
         told = [values for values in beside if values]
@@ -73,6 +90,9 @@ class Found:
             for seed in sorted(seeds)
             if len(told) > 1 and all(seed in values for values in told)
         }
+
+    def _named(self, setting: str, method: str) -> str:
+        return method if method in self._found[setting] else _SAME.get(method, method)
 
 
 def _by_seed(rows: Sequence[Row], measure: str) -> Values:

@@ -14,6 +14,7 @@ from engram.report._excerpt import excerpt
 from engram.report._far import far_lines
 from engram.report._method_results import method_results
 from engram.report._performance import performance_block
+from engram.report._precision import precision_block
 from engram.report._reproduction import reproduction
 from engram.report._settings import settings_table
 from engram.report._standard import Standard
@@ -72,6 +73,8 @@ class PageBlocks:
                 return far_lines(self._sources.everything, self._standard, self._method_page)
             case "reproduction", [part]:
                 return reproduction(part, self._sources.everything, self._standard)
+            case "performance", ["precision"]:
+                return precision_block(self._sources.everything, self._sources.laboratory)
             case "performance", [table]:
                 return performance_block(self._sources.root / "results", table)
         if kind not in _USAGES:

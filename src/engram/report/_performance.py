@@ -15,6 +15,7 @@ from engram.runs import stamp
 
 Rows = Sequence[Mapping[str, Any]]
 _PATTERN = "performance-*.json"
+NOT_MEASURED = "Not measured yet."
 _NAMES = {"engram": "Engram", "torch": "PyTorch", "python": "Python", "avalanche-lib": "Avalanche"}
 
 
@@ -47,14 +48,14 @@ def save_performance(
 def performance_block(folder: Path, name: str) -> str:
     """Return a table from every file in a folder that has it, each with its receipt."""
     if name not in SHEETS:
-        raise unknown("table of measured speed", name, SHEETS)
+        raise unknown("table of measured speed", name, [*SHEETS, "precision"])
     found = [_read(path) for path in sorted(folder.glob(_PATTERN))]
     blocks = [
         f"{_receipt(each)}\n\n{sheet_markdown(name, each.tables[name])}"
         for each in found
         if name in each.tables
     ]
-    return "\n\n".join(blocks) if blocks else "Not measured yet."
+    return "\n\n".join(blocks) if blocks else NOT_MEASURED
 
 
 def _read(path: Path) -> Performance:

@@ -20,13 +20,14 @@ def quantity(row: Row, name: str) -> float | None:
     """Return a metric, a cost or a fact of a run, or None where it has none.
 
     ``change_over_tasks`` is A_T - A_1 in points; ``memory_bytes_in_all`` is what must be kept for
-    the next step: parameters, the method's own state and the stored examples; ``finished`` is 1 or
-    0. Any other name is a fact that the run has recorded.
+    the next step: parameters, the method's own state and the stored examples; ``finished`` is 1 of
+    a run that came to its end: one that diverged tells nothing of whether it fits, and one that
+    runs out of memory leaves no result. Any other name is a fact that the run has recorded.
     """
     if name == "seconds":
         return row.seconds
     if name == "finished":
-        return float(row.outcome["failure"] is None)
+        return 1.0 if row.outcome["failure"] is None else None
     if name in {metric.name for metric in METRICS}:
         return measure(row, name)
     if name == "change_over_tasks":

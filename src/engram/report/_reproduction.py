@@ -94,9 +94,10 @@ def _claims(summaries: Sequence[Summary], standard: Standard) -> str:
         without = sum(part.ours is None for part in claim.parts)
         counts = [claim.count(Verdict.HELD), claim.count(Verdict.NOT_HELD)]
         chance = len(claim.parts) - sum(counts) - without
-        lines.append([claim.text, claim.mark, *map(str, [*counts, chance, without])])
-    header = ["claim", "mark", "held", "not held", "within chance", "without results"]
-    table = markdown_table(header, lines, ["text", "text", *["number"] * 4])
+        numbers = map(str, [*counts, chance, without])
+        lines.append([claim.text, claim.mark, *numbers, claim.missing or NOTHING])
+    header = ["claim", "mark", "held", "not held", "within chance", "without results", "missing"]
+    table = markdown_table(header, lines, ["text", "text", *["number"] * 4, "text"])
     told = f"\n\nMeasured on stand-ins: {'; '.join(stand_ins)}." if stand_ins else ""
     return f"{table}{told}"
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engram.report._chance import told_chance
-from engram.report._comparison import comparable, compare
+from engram.report._comparison import across_precisions, alike, compare, told_test
 from engram.report._failures import told_failures, told_seeds
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
-from engram.report._numbers import NOTHING, difference, duration, spread
+from engram.report._numbers import difference, duration, spread
 from engram.report._standard import Standard
 from engram.report._summary import Summary
 from engram.report._tuning import searches
@@ -36,7 +36,7 @@ def section(
         *told_chance(summaries),
         *_best(lines),
         *_failures(lines),
-        *_comparisons(lines, pairs),
+        *_comparisons(lines, pairs, standard),
         _receipts(lines),
         "The runs were made by",
         commands_block(list(commands)),
@@ -87,20 +87,20 @@ def _failures(lines: Sequence[Line]) -> list[str]:
     return ["\n".join(items)] if items else []
 
 
-def _comparisons(lines: Sequence[Line], pairs: Sequence[tuple[str, str]]) -> list[str]:
+def _comparisons(
+    lines: Sequence[Line], pairs: Sequence[tuple[str, str]], standard: Standard
+) -> list[str]:
     labels = {line.summary.address: line.label for line in lines}
+    summaries = [line.summary for line in lines]
+    found = [each for pair in pairs for each in alike(summaries, pair)]
     compared = [
         [
             f"{labels[one.address]} minus {labels[other.address]}",
             str(result.seeds),
-            f"{result.mean:+.3f}",
-            f"{result.std:.3f}",
-            NOTHING if result.t is None else f"{result.t:.2f}",
-            NOTHING if result.p is None else f"{result.p:.2g}",
+            *told_test(result),
             f"{result.wins} : {result.losses}",
         ]
-        for pair in pairs
-        for one, other in comparable([line.summary for line in lines], pair)
+        for one, other in [*found, *across_precisions(summaries, standard)]
         for result in [compare(one, other)]
     ]
     if not compared:

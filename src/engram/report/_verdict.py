@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from engram.report._estimate import Estimate
+
+_MOST_NAMED = 4  # methods: more than these would fill a screen
 
 
 class Verdict(StrEnum):
@@ -38,6 +41,9 @@ class Part:
     paper: float | None
     missing: str = ""  # why there is no number of ours
     stand_in: str = ""  # the label of what our number was measured on, where that is a stand-in
+    projected: bool = False  # our number is computed from the size of what was not run
+    absent: tuple[str, ...] = ()  # methods not run there: a median does without them
+    too_long: bool = False  # these were run in part, and a whole run was projected instead
 
     @property
     def verdict(self) -> Verdict:
@@ -50,10 +56,18 @@ class Part:
             return Verdict.NOT_HELD
         return Verdict.OPEN
 
+    @property
+    def aside(self) -> bool:
+        """Whether nobody waits for this number, so that the claim is marked without it."""
+        return self.ours is None and self.too_long
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper's and everything it says in numbers."""
+    """A sentence of the paper's and everything it says in numbers.
+
+    It is marked without the parts that nobody waits for, as the mark says.
+    """
 
     text: str
     parts: tuple[Part, ...]
@@ -61,22 +75,56 @@ class Claim:
     @property
     def verdict(self) -> Verdict:
         """Not held if any part is not, held if all are; otherwise it cannot be told yet."""
-        verdicts = {part.verdict for part in self.parts}
+        verdicts = {part.verdict for part in self.parts if not part.aside}
         if Verdict.NOT_HELD in verdicts:
             return Verdict.NOT_HELD
         return Verdict.HELD if verdicts == {Verdict.HELD} else Verdict.OPEN
 
     @property
     def mark(self) -> str:
-        """The verdict in words, and whether numbers of it were measured on stand-ins."""
-        told = [bool(part.stand_in) for part in self.parts if part.ours is not None]
-        complete = len(told) == len(self.parts)
+        """The verdict in words, and what numbers it rests on, or does without."""
+        told = [part for part in self.parts if part.ours is not None]
+        complete = bool(told) and all(part.ours is not None or part.aside for part in self.parts)
         unsettled = complete and self.verdict is Verdict.OPEN
-        words = "not settled by the seeds" if unsettled else self.verdict.value
-        if not any(told):
-            return words
-        return f"{words}, {'' if all(told) else 'in part '}on a stand-in"
+        words = ["not settled by the seeds" if unsettled else self.verdict.value]
+        words += _in_part("on a stand-in", [bool(part.stand_in) for part in told])
+        words += _in_part("projected", [part.projected for part in told])
+        without = told_absent(part for part in self.parts if part.ours is not None or part.aside)
+        words += [f"without {without}"] if without and words[0] != Verdict.OPEN.value else []
+        return ", ".join(words)
 
     def count(self, verdict: Verdict) -> int:
         """Return how many parts have this verdict."""
         return sum(part.verdict == verdict for part in self.parts)
+
+    @property
+    def missing(self) -> str:
+        """What was not run, and why other numbers are missing, in a clause; empty if none is."""
+        clauses = [f"not run: {names}"] if (names := told_absent(self.parts)) else []
+        others: dict[str, dict[str, None]] = {}
+        for part in self.parts:
+            if part.ours is None and not part.absent:
+                others.setdefault(part.missing, {})[part.where] = None
+        clauses += [f"{reason}: {', '.join(places)}" for reason, places in others.items()]
+        return "; ".join(clauses)
+
+
+def _in_part(what: str, which: Sequence[bool]) -> list[str]:
+    return [what if all(which) else f"in part {what}"] if any(which) else []
+
+
+def told_absent(parts: Iterable[Part]) -> str:
+    """Return the methods that were not run, and where: ``MER, PROG-NN on 50 tasks of 200``.
+
+    Many are counted, not named.
+    """
+    methods: dict[str, dict[str, None]] = {}
+    for part in parts:
+        if part.absent:
+            methods.setdefault(part.where, {}).update(dict.fromkeys(part.absent))
+    places: dict[str, list[str]] = {}
+    for where, names in methods.items():
+        many = len(names) > _MOST_NAMED
+        told = f"{len(names)} methods" if many else ", ".join(names).upper()
+        places.setdefault(told, []).append(where)
+    return "; ".join(f"{told} on {', '.join(where)}" for told, where in places.items())

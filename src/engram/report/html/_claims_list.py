@@ -74,16 +74,18 @@ def _claim(claim: Claim) -> Markup:
 
 
 def _counts(claim: Claim) -> str:
-    missing = sum(part.ours is None for part in claim.parts)
-    unsettled = claim.count(Verdict.OPEN) - missing
+    without = sum(part.ours is None for part in claim.parts)
+    unsettled = claim.count(Verdict.OPEN) - without
     counts = {
         "held": claim.count(Verdict.HELD),
         "not held": claim.count(Verdict.NOT_HELD),
         "within chance": unsettled,
-        "without results": missing,
+        "without results": without,
     }
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"{len(claim.parts)} {'number' if len(claim.parts) == 1 else 'numbers'}: {told}."
+    all_of_them = f"{len(claim.parts)} {'number' if len(claim.parts) == 1 else 'numbers'}"
+    missing = f" Missing: {claim.missing}." if claim.missing else ""
+    return f"{all_of_them}: {told}.{missing}"
 
 
 def _decisive(claim: Claim) -> list[Part]:

@@ -40,7 +40,8 @@ _ENTRIES = (
         "where all of it lies beyond a bound, and otherwise within chance. A claim is held if all "
         "of its numbers are, and not held if one is not. Words such as well above, close or much "
         "slower became bounds, which are ours and shown. Only runs with a setting's presets speak "
-        "of it.",
+        "of it. A method that was run in part alone, as a whole run would take too long, does not "
+        "keep a claim from its mark, which says that it was made without.",
     ),
     (
         "Cost",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from importlib import resources
 
 from engram.report._quantities import held_bytes
 from engram.report._setting import Setting
+from engram.report._sizes import projected_sizes
 from engram.report.html._chart import Chart, Line, Series
 from engram.report.html._names import is_papers, method_name, style_of
 
@@ -21,7 +19,7 @@ def with_projections(
 ) -> tuple[list[Line], list[Chart]]:
     """Return lines and figures, with a bar of memory for each method that has no run there."""
     run = {line.method for line in lines}
-    known = _projections().get(setting.benchmark, {}) if is_papers(setting) else {}
+    known = projected_sizes(setting.benchmark) if is_papers(setting) else {}
     missing = {method: facts for method, facts in known.items() if method not in run}
     if not missing:
         return list(lines), list(charts)
@@ -42,10 +40,3 @@ def with_projections(
         for chart in charts
     ]
     return [*lines, *more], drawn
-
-
-@functools.cache
-def _projections() -> Mapping[str, Mapping[str, Mapping[str, int]]]:
-    text = resources.files("engram.report").joinpath("projections.json").read_text("utf-8")
-    held: Mapping[str, Mapping[str, Mapping[str, int]]] = json.loads(text)["held"]
-    return held
