@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from engram.engine import Batch, Rows, cross_entropy, gram
 from engram.models import MLP
+from engram.models._initial import draw_normal
 from engram.plan import generator
 
 
@@ -126,3 +127,14 @@ def test_cross_entropy_of_certain_and_uniform_predictions():
     losses, gradient = cross_entropy(logits, Batch(torch.empty(0), torch.zeros(2, 1).long()))
     assert losses.flatten().tolist() == pytest.approx([0, math.log(2)])
     torch.testing.assert_close(gradient[1, 0], torch.tensor([-0.5, 0.5]))
+
+
+def test_weights_beyond_two_deviations_are_drawn_again_until_none_is():
+    """In turns over all of them, in order: results in stores depend on these very draws."""
+    source, weight = generator(0, "test"), torch.empty(50, 40)
+    expected = source.standard_normal(weight.numel()).tolist()
+    while wrong := [place for place, value in enumerate(expected) if abs(value) > 2]:
+        for place in wrong:
+            expected[place] = source.standard_normal()
+    draw_normal(generator(0, "test"), weight)
+    assert torch.equal(weight.flatten(), torch.tensor([0.1 * value for value in expected]))

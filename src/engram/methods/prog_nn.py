@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import torch
@@ -42,9 +43,9 @@ class ProgNn(Method):
                 f"task must be {len(self.progressive.columns)}, the next one, because columns "
                 f"are added in order, not {task}."
             )
-        drawn = [
-            self.progressive.initialise(generator(seed, "column", task)) for seed in self._seeds
-        ]
+        sources = [generator(seed, "column", task) for seed in self._seeds]
+        with ThreadPoolExecutor() as threads:  # a late column has many times a network's weights
+            drawn = list(threads.map(self.progressive.initialise, sources))
         self.progressive.grow(torch.stack(drawn).to(self.parameters))
         self._learn_the_last()
 

@@ -12,8 +12,11 @@ SPREAD = 0.1  # standard deviation of the weights, and the value of every bias
 def draw_normal(source: np.random.Generator, weight: Tensor) -> None:
     """Fill a weight from a normal distribution of deviation 0.1, cut at two deviations."""
     drawn = source.standard_normal(weight.numel())
-    while (outside := np.abs(drawn) > 2).any():
-        drawn[outside] = source.standard_normal(int(outside.sum()))
+    outside = np.flatnonzero(np.abs(drawn) > 2)
+    while len(outside):
+        again = source.standard_normal(len(outside))
+        drawn[outside] = again
+        outside = outside[np.abs(again) > 2]
     weight.copy_(torch.from_numpy(SPREAD * drawn).view_as(weight))
 
 
