@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engram.errors import EngramError
-from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Memory, Reservoir
+from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Memory, Reservoir, TensorStorage
 
 EVERY = [ClassRing(2), ClassRing(2, include_current=True), ClassSample(2), Reservoir(5), Fifo(5)]
 LEAST = -(2**63)
+COPIES = [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))]
 
 examples = st.tuples(
     st.integers(0, 2), st.integers(0, 2), st.integers(0, 9) | st.sampled_from("ab")
@@ -61,7 +62,7 @@ def test_a_batch_is_filed_as_its_examples_are_one_by_one(policy, budget, stream)
                 assert not named or whole.ids[slot] == row[2]
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))])
+@pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("policy", EVERY, ids=repr)
 def test_a_copy_goes_on_as_the_original_does_and_apart_from_it(policy, copied):
     memory, label = Memory(policy), torch.arange(30) % 3
@@ -80,6 +81,25 @@ def test_a_copy_goes_on_as_the_original_does_and_apart_from_it(policy, copied):
     held = list(twin.examples())
     memory.add((label, label), tasks=2)
     assert list(twin.examples()) == held
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=3, unique=True), max_size=8))
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_storage_and_its_copies_write_to_the_slots_they_are_told(copied, writes):
+    storages, expected = [TensorStorage()], [[0] * 8]
+    storages[0].resize(8, torch.zeros(1, dtype=torch.int64))
+    storages[0].write([*range(8)], [torch.zeros(8, dtype=torch.int64)])
+    for number, slots in enumerate(writes):
+        storages.append(copied(storages[-1]))
+        expected.append([*expected[-1]])
+        for turn, storage in enumerate(storages):
+            own = [(slot + turn) % 8 for slot in slots]  # each one's are others
+            storage.write(own, [torch.full((len(own),), number)])
+            for slot in own:
+                expected[turn][slot] = number
+    held = [storage.read(torch.arange(8)).tolist() for storage in storages]
+    assert held == expected
 
 
 @pytest.mark.parametrize("labels", [[LEAST + 1, 2**63 - 1], np.array([0, 5]), [True, np.int8(3)]])

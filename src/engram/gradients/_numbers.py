@@ -15,6 +15,7 @@ from torch import Tensor
 
 Vectors: TypeAlias = Sequence[Sequence[Tensor]]  # rows, flat, of full precision, on the CPU
 
+_PAIR = 2
 _CODES = {torch.float32: "f", torch.float64: "d"}
 _ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
 
@@ -26,8 +27,9 @@ def as_tensor(numbers: Iterable[float], dtype: torch.dtype) -> Tensor:
 
 def dot_products(rows: Vectors) -> list[list[float]]:
     """Return the Gram matrix; parameter by parameter, while its gradients are in the cache."""
+    if len(rows) == _PAIR:
+        return _dot_products_of_two(rows[0], rows[1])
     gram = [[0.0] * len(rows) for _ in rows]
-    # numpy's dot is a number at once: a fifth less than torch's, which is a tensor first.
     for column in zip(*([each.numpy() for each in row] for row in rows), strict=True):
         for products, left in zip(gram, column, strict=True):
             for place, right in enumerate(column):
@@ -40,19 +42,38 @@ def dot_products(rows: Vectors) -> list[list[float]]:
     return gram
 
 
+def _dot_products_of_two(row: Sequence[Tensor], other: Sequence[Tensor]) -> list[list[float]]:
+    """Return it for the usual two, written out: a sixth less."""
+    square = product = square_of_other = 0.0
+    for vector, beside in zip(row, other, strict=True):
+        # numpy's dot is a number at once: a fifth less than torch's, which is a tensor first.
+        g, r = vector.numpy(), beside.numpy()
+        square += float(g.dot(g))
+        product += float(g.dot(r))
+        square_of_other += float(r.dot(r))
+    return [[square, product], [product, square_of_other]]
+
+
 def mix_into_first(rows: Vectors, weights: Sequence[float]) -> None:
     """Form ``weights @ rows`` in the first row."""
     leading, *others = weights
     terms = [place for place, weight in enumerate(others, 1) if weight != 0]
+    if len(rows) == _PAIR and terms and leading not in (0, 1):
+        _mix_two(rows[0], rows[1], leading, others[0])
+        return
     for column in zip(*rows, strict=True):
-        total, left = column[0], iter(terms)
+        total = column[0]
         if leading != 1:
-            # addr_ takes 0 times infinity for 0, and trouble is to stay visible.
-            place = next(left, None) if leading != 0 else None
-            if place is None:
-                total.mul_(leading)
-            else:  # one pass through the memory, where mul_ and add_ are two
-                one = _ONE[total.dtype]
-                total.view(-1, 1).addr_(column[place], one, beta=leading, alpha=weights[place])
-        for place in left:
+            total.mul_(leading)
+        for place in terms:
             total.add_(column[place], alpha=weights[place])
+
+
+def _mix_two(row: Sequence[Tensor], other: Sequence[Tensor], own: float, others: float) -> None:
+    """Form the mixture of two in the first of them: one pass, where mul_ and add_ are two.
+
+    No weight is 0: addr_ takes 0 times infinity for 0, and trouble is to stay visible.
+    """
+    for total, vector in zip(row, other, strict=True):
+        one = _ONE[total.dtype]
+        total.view(-1, 1).addr_(vector, one, beta=own, alpha=others)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
+from engram.memory._allocation import allocate
+from engram.memory._places import Places
 from engram.memory._slots import Moves
 from engram.memory._structure import (
     Batch,
@@ -53,6 +54,7 @@ class TensorStorage:
         self._examples: list[tuple[torch.Size, torch.dtype]] = []
         self._accepted: list[tuple[torch.Size, torch.dtype, torch.layout, bool]] | None = None
         self._on_host = True
+        self._places = Places()
 
     @property
     def nbytes(self) -> int:
@@ -90,9 +92,9 @@ class TensorStorage:
         old = self._rows or [tensor[:0] for tensor in self.check(batch)]
         device = self.device or old[0].device
         try:
-            # Not zeros: on the host, memory that nobody has written to yet costs nothing.
-            new = [torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=device) for t in old]
-        except (RuntimeError, AssertionError) as error:  # no room; no such device
+            new = [allocate((rows, *t.shape[1:]), t.dtype, device) for t in old]
+        except (MemoryError, RuntimeError, ValueError, AssertionError) as error:
+            # No room, or no such device.
             size = rows * example_nbytes(old)
             raise EngramError(
                 f"The memory cannot allocate {rows:,} rows ({size:,} bytes) on {device}; "
@@ -112,10 +114,9 @@ class TensorStorage:
             slots, chosen = [slots[place] for place in kept], torch.tensor(kept, dtype=torch.int64)
             tensors = [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
         if slots:
-            # Nothing else makes a tensor of a few numbers as fast.
-            target = self.place(torch.frombuffer(array("q", slots), dtype=torch.int64))
+            target = self.place(self._places.fill(slots))
             for row, tensor in zip(self._rows, tensors, strict=True):
-                own = tensor if tensor.device == self.device else tensor.to(self.device)
+                own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
                 row.index_copy_(0, target, own.detach() if own.requires_grad else own)
 
     def move(self, moves: Moves) -> None:
