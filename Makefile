@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow audit bench peers docs lint clean
+.PHONY: run test test-slow test-kernels audit bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -31,6 +31,16 @@ test: lint
 
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+# Kernels for GPUs, played through by Triton's interpreter: hundreds of megabytes, so not part of `test`.
+KERNELS := .triton
+$(KERNELS)/.installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+	  --target $(KERNELS) "triton==3.9.0"
+	@touch $@
+
+test-kernels: $(KERNELS)/.installed
+	PYTHONPATH=$(KERNELS) OMP_NUM_THREADS=1 $(BIN)/pytest tests/engine -n 0
 
 # Known flaws of the packages in our environment. It needs the network, and fails without: it asks the
 # OSV database, as a package index that has no such data answers that there are no flaws.
@@ -65,4 +75,4 @@ docs: $(STAMP)
 	$(BIN)/python tests/slow/page.py
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(AUDIT) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis

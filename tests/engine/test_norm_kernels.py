@@ -76,7 +76,9 @@ def test_running_averages_move_as_batch_norm_moves_them(shape):
 
 
 def test_numbers_far_from_zero_are_normalised_all_the_same():
-    images = (torch.randn(4, 16, 8, 8) + 1000).contiguous(memory_format=torch.channels_last)
+    images = torch.randn(4, 16, 8, 8, generator=torch.Generator().manual_seed(0)) + 1000
+    images[0, :8, 0, 0] += 20  # the first pixel, which the others are compared with
+    images = images.contiguous(memory_format=torch.channels_last)
     averages = Averages(torch.zeros(16), torch.ones(16), 0.1)
     given = images, torch.ones(16), torch.zeros(16), None
     exact = plain(*given, averages, 1e-3)
@@ -85,11 +87,36 @@ def test_numbers_far_from_zero_are_normalised_all_the_same():
     )
 
 
-def test_many_tiles_are_summed(monkeypatch):
-    from engram.models import _triton_tiles
+@pytest.mark.parametrize("programs", [1, 3])
+def test_many_tiles_are_summed(programs, interpreted, monkeypatch):
+    monkeypatch.setattr(interpreted("engram.models._triton_tiles"), "_PROGRAMS", programs)
+    images, weight, bias, _ = drawn((5, 20, 12, 11), beside=False)
+    averages = Averages(torch.zeros(20), torch.ones(20), 0.1)
+    exact = plain(images, weight, bias, None, averages, 1e-3)
+    ours = rectified_norm(images, weight, bias, None, averages, 1e-3)
+    torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4)
 
-    monkeypatch.setattr(_triton_tiles, "_PROGRAMS", 3)
-    test_what_comes_out_and_what_goes_back((5, 20, 12, 11), beside=True, dtype=torch.float32)
+
+def test_gradients_that_lie_otherwise_are_gradients_all_the_same():
+    images, weight, bias, _ = drawn((2, 3, 4, 5), beside=False)
+    averages = Averages(torch.zeros(3), torch.ones(3), 0.1)
+    output = rectified_norm(images, weight.detach(), bias, None, averages, 1e-3)
+    back = torch.randn(2, 3, 4, 5)
+    apart, together = (
+        torch.autograd.grad(output, [images, bias], given, retain_graph=True)
+        for given in (back, back.contiguous(memory_format=torch.channels_last))
+    )
+    for one, other in zip(apart, together, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_second_derivative_is_refused():
+    images, weight, bias, _ = drawn((2, 3, 4, 5), beside=False)
+    averages = Averages(torch.zeros(3), torch.ones(3), 0.1)
+    output = rectified_norm(images, weight, bias, None, averages, 1e-3)
+    (gradient,) = torch.autograd.grad(output.square().sum(), [images], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        (gradient.sum() + images.sum()).backward()
 
 
 def test_what_is_no_number_stays_so():
@@ -106,6 +133,7 @@ def test_images_that_lie_otherwise_are_left_to_torch():
     images = torch.ones(2, 3, 4, 4)
     assert not has_kernels(images)
     assert has_kernels(images.contiguous(memory_format=torch.channels_last))
+    assert not has_kernels(images[:1, :, :1, :1])  # single values, which batch norm refuses
 
 
 def lying_otherwise(images, *others):

@@ -13,7 +13,6 @@ from engram.rules._quadratic import DIAGONAL, minimise
 def kernels(interpreted, monkeypatch):
     """Let the solver take its kernel."""
     module = interpreted("engram.rules._triton_quadratic")
-    monkeypatch.setattr(_quadratic, "takes_kernels", lambda _: True)
     monkeypatch.setattr(_quadratic, "triton_works", lambda *_: True)
     return module
 
@@ -66,7 +65,7 @@ def test_a_rule_weighs_as_it_does_without(rule, monkeypatch):
     gram[4, 1:, 1:] = 1.0  # all of them parallel
     losses = torch.ones(6, 17)
     weights = rule(losses, gram)
-    monkeypatch.setattr(_quadratic, "takes_kernels", lambda _: False)
+    monkeypatch.setattr(_quadratic, "triton_works", lambda *_: False)
     torch.testing.assert_close(weights, rule(losses, gram), equal_nan=True)
 
 

@@ -8,7 +8,7 @@ from engram.rules import GEM
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 RULES = [GEM(), GEM(0.0, 1e-3), GEM(0.0, 0.0)]
-SIZES = [(1, 1), (1, 16), (5, 4), (5, 16), (20, 2), (64, 69)]
+SIZES = [(1, 1), (5, 4), (5, 15), (5, 16), (20, 2), (3, 31), (3, 32), (2, 63), (64, 69)]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=repr)
 each_size = pytest.mark.parametrize(("runs", "tasks"), SIZES)
 

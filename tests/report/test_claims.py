@@ -3,36 +3,15 @@
 import math
 
 import pytest
+from claim_reader import OFF, find, judged, papers_rows
 from hypothesis import given
 from hypothesis import strategies as st
-from paper_world import PAPER, STANDARD, make_row
+from paper_world import make_row
 from scipy import stats
 
-from engram.report import Verdict, judge, summarise
+from engram.report import Verdict
 from engram.report._estimate import Estimate
 from engram.report._verdict import Claim, Part
-
-OFF = (-0.002, 0.001, 0.001)  # three seeds around a mean, alike in every method
-
-
-def judged(rows):
-    claims = judge(summarise(rows), STANDARD)
-    assert [claim.text for claim in claims] == PAPER["claims"]
-    return claims
-
-
-def find(claims, beginning):
-    return next(claim for claim in claims if claim.text.startswith(beginning))
-
-
-def papers_rows():
-    """A store in which every method of the paper's tables has the paper's average accuracy."""
-    return [
-        make_row(method, seed, benchmark, final=numbers["average_accuracy"]["mean"] / 100 + off)
-        for benchmark, methods in PAPER["results"].items()
-        for method, numbers in methods.items()
-        for seed, off in enumerate(OFF)
-    ]
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=20, unique=True))
@@ -82,13 +61,13 @@ def test_nothing_can_be_told_of_an_empty_store():
 
 
 def test_the_papers_own_accuracies_hold_what_the_paper_says_of_them():
-    claims = judged(papers_rows())
-    best = find(claims, "MEGA-I and MEGA-II beat every baseline")
+    rows = papers_rows()
+    best = find(rows, "MEGA-I and MEGA-II beat every baseline")
     assert best.verdict == Verdict.HELD
     assert len(best.parts) == 2 * (7 - 1 + 8 + 6 + 6)  # every table, less PROG-NN on MNIST
     for each in best.parts:
         assert each.ours.mean == pytest.approx(each.paper)
-    cub = find(claims, "Up to 18 points")
+    cub = find(rows, "Up to 18 points")
     assert cub.verdict == Verdict.HELD
     assert cub.parts[0].ours.mean == pytest.approx(80.58 - 61.82)
 
@@ -99,7 +78,7 @@ def test_a_baseline_that_is_better_is_named():
     ]
     rows += [make_row("mega-i", seed, final=0.91 + off) for seed, off in enumerate(OFF, 100)]
     rows = [row for row in rows if row.seed >= 100 or row.identity["benchmark"] != "permuted-mnist"]
-    best = find(judged(rows), "MEGA-I and MEGA-II beat every baseline")
+    best = find(rows, "MEGA-I and MEGA-II beat every baseline")
     assert best.verdict == Verdict.NOT_HELD
     lost = [each for each in best.parts if each.verdict == Verdict.NOT_HELD]
     assert [(each.of, each.than, each.where) for each in lost] == [
@@ -113,11 +92,11 @@ def test_only_shared_seeds_and_only_the_papers_settings_are_compared():
     rows += [make_row("a-gem", seed, "split-cub", final=0.5) for seed in (2, 3)]
     rows += [make_row("a-gem", seed, "split-cub", tasks=3, final=0.1) for seed in (0, 1)]
     rows += [make_row("a-gem", 0, "split-cub", split="tuning", final=0.1)]
-    (only,) = find(judged(rows), "Up to 18 points").parts
+    (only,) = find(rows, "Up to 18 points").parts
     assert only.ours.mean == pytest.approx(40)
     assert only.ours.seeds == 1
     assert only.verdict == Verdict.OPEN  # one seed settles nothing
-    (none,) = find(judged(rows[:3] + rows[4:5]), "Up to 18 points").parts
+    (none,) = find(rows[:3] + rows[4:5], "Up to 18 points").parts
     assert (none.ours, none.missing) == (None, "no seed in common")
 
 
@@ -125,7 +104,7 @@ def test_a_method_speaks_with_its_usual_settings():
     rows = [make_row("mega-ii", seed, "split-cub", final=0.9 + OFF[seed]) for seed in range(3)]
     rows += [make_row("a-gem", seed, "split-cub", final=0.5 + 2 * OFF[seed]) for seed in range(3)]
     rows += [make_row("a-gem", seed, "split-cub", final=0.8, learning_rate=1) for seed in range(9)]
-    (only,) = find(judged(rows), "Up to 18 points").parts
+    (only,) = find(rows, "Up to 18 points").parts
     assert only.ours.mean == pytest.approx(40)
     assert only.verdict == Verdict.HELD
 
@@ -135,7 +114,7 @@ def test_nobody_speaks_for_a_setting_but_its_presets_in_whatever_precision():
         few = {"tasks": 20, "examples": 600, "memory_per_class": 6}
         rows = [make_row("mega-ii", s, final=0.8 + OFF[s], **few) for s in range(3)]
         rows += [make_row("mer", s, final=0.7 - OFF[s], **{**few, **settings}) for s in range(3)]
-        parts = find(judged(rows), "Limited examples").parts
+        parts = find(rows, "Limited examples").parts
         return next(each for each in parts if each.than == "mer" and "600" in each.where)
 
     assert part({}).verdict == part({"precision": "bfloat16"}).verdict == Verdict.HELD
@@ -145,7 +124,7 @@ def test_nobody_speaks_for_a_setting_but_its_presets_in_whatever_precision():
 
 def test_fewer_examples_than_the_paper_s_are_not_the_paper_s():
     rows = [make_row(m, s, "split-cub", examples=50) for m in ("mega-ii", "a-gem") for s in (0, 1)]
-    (none,) = find(judged(rows), "Up to 18 points").parts
+    (none,) = find(rows, "Up to 18 points").parts
     assert (none.ours, none.missing) == (None, "not run")
 
 
@@ -154,7 +133,7 @@ def test_times_are_compared_on_one_device_alone():
         many = {"tasks": 30, "examples": 200, "memory_per_class": 6}
         rows = [make_row("mer", seed, seconds=90, **many) for seed in range(3)]
         rows += [make_row("mega-ii", s, seconds=9, device=device, **many) for s in range(3)]
-        claim = find(judged(rows), "Many tasks")
+        claim = find(rows, "Many tasks")
         return [each for each in claim.parts if each.measure == "seconds" and "30" in each.where]
 
     (same,) = parts("cpu")
@@ -183,19 +162,19 @@ def test_facts_of_runs_are_measures_too():
         make_row("mega-i", seed, tasks=20, facts={"k2_below_1_percent": 3.5 + OFF[seed]})
         for seed in range(3)
     ]
-    claim = find(judged(rows), "The share of steps with k2")
+    claim = find(rows, "The share of steps with k2")
     assert claim.verdict == Verdict.HELD
     assert [each.ours.mean for each in claim.parts] == pytest.approx([2.0, 0.5])
     assert [each.paper for each in claim.parts] == [2.1, 0.46]
     sizes = {"van": 1000, "prog-nn": 153_000}
     rows = [make_row(m, s, facts={"parameters": n}) for m, n in sizes.items() for s in range(2)]
-    grown = find(judged(rows), "PROG-NN").parts[0]
+    grown = find(rows, "PROG-NN").parts[0]
     assert (grown.ours.mean, grown.verdict) == (153, Verdict.HELD)
 
 
 def test_accuracy_over_the_tasks_and_the_median_of_baselines():
     rows = [make_row(m, seed) for m in ("van", "ewc", "gem", "mega-i") for seed in range(4)]
-    claim = find(judged(rows), "As tasks are added")
+    claim = find(rows, "As tasks are added")
 
     def change(row):
         matrix = row.outcome["accuracy"]

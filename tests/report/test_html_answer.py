@@ -69,6 +69,19 @@ def test_one_seed_of_a_gem_is_no_opponent():
     assert report(rows).headings[1] == "Does MEGA-II beat VAN?"
 
 
+def test_both_are_in_the_same_precision():
+    mega, low = runs("mega-ii", HIGH), {"precision": "bfloat16"}
+    rows = [*mega, *runs("a-gem", LOW, **low)]
+    assert "cannot be told yet" in report(rows).words
+    against_van = report([*rows, *runs("van", EVEN)])
+    assert against_van.headings[1] == "Does MEGA-II beat VAN?"
+    assert "against A-GEM in the same precision; where that was not run" in against_van.words
+    page = report([*rows, *runs("van", EVEN), *runs("mega-ii", EVEN, **low)])
+    assert "+20.00 points against A-GEM" in page.words  # of the lower precision both
+    page = report([*rows, *runs("mega-ii", EVEN, **low), *runs("a-gem", EVEN)])
+    assert "+10.33 points against A-GEM" in page.words  # the usual one speaks where both are there
+
+
 def test_opponents_that_differ_are_named_where_they_are():
     rows = [*runs("mega-ii", HIGH), *runs("van", EVEN)]
     for tasks in (4, 5, 6, 7):

@@ -121,3 +121,11 @@ def test_it_says_so_where_nothing_was_trained_in_two(rows, block):
     searched = [{"split": "tuning"}, {"split": "tuning", "precision": LOW}]
     tuned = [row for settings in searched for row in runs("mega-ii", TF32, **settings)]
     assert block([*rows[:8], *tuned]) == "Not measured yet."
+
+
+def test_it_is_among_the_tables_that_a_page_may_ask_for(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("<!-- generated: performance x -->\n<!-- end -->\n")
+    write_lines([], tmp_path / "all.jsonl")
+    with pytest.raises(EngramError, match=r"There is no table of measured speed 'x'.*precision"):
+        write_book(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])

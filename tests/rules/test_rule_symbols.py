@@ -10,8 +10,9 @@ import torch
 from compiled_rules import CompiledKernels
 from rule_oracles import gram_of
 
+from engram.kernels import takes_kernels
 from engram.rules import AGEM, MEGA1, MEGA2, _kernel, _pair
-from engram.rules._kernel import kernel_source, takes_kernels
+from engram.rules._kernel import kernel_source
 from engram.rules._symbol import Symbol
 
 RULES = [

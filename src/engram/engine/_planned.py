@@ -29,7 +29,7 @@ class Planned:
         stride: int,
         device: torch.device,
     ) -> None:
-        self._reads = reads
+        self._reads = None if reads is None else reads._replace(slots=reads.slots[:, :0])
         if reads is not None:
             self._slots = _rows(reads.slots, stride, device)
             weights = reads.weights

@@ -45,7 +45,7 @@ def pooled(
     """Draw, for each step, ``count`` of all available examples, without replacement."""
     sources = [generator(seed, "reference", task) for seed in seeds]
     sizes = [ledger.available for ledger in ledgers]
-    if device.type == "cuda" and count < min(sizes) == max(sizes):
+    if device.type == "cuda" and len(set(sizes)) == 1 and count < sizes[0]:
         return Reads(shuffled(sources, steps, count, sizes[0], device), None)
     drawn = [
         subsets(source, steps, count, size) for source, size in zip(sources, sizes, strict=True)

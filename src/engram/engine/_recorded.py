@@ -10,6 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from engram.engine._unchecked import unchecked
 from engram.streams import Examples
 
 Visit = Callable[[int, Tensor, Tensor, Tensor | None], None]
@@ -85,9 +86,10 @@ def recording(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[Non
     """Record in a graph what is done on a device.
 
     Left to itself torch records what is done on the GPU that was the first to be recorded, and
-    other GPUs' work would be done once, and missing in the graph.
+    other GPUs' work would be done once, and missing in the graph. Batches before the recording have
+    been through torch's checks: whatever has no fixed order was refused there.
     """
-    with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)), _unchecked():
+    with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)), unchecked():
         yield
 
 
@@ -95,19 +97,3 @@ def recording(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[Non
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """Return the stream that a device's work is recorded on."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _unchecked() -> Iterator[None]:
-    """Let torch not look whether indices occur twice, in order to go through them one by one.
-
-    Where the same bits are asked for each time it does, and waits for the device, which nothing
-    that is recorded can. Batches before the recording have been through it: whatever has no fixed
-    order was refused there, and what our steps scatter has no place twice that anybody reads.
-    """
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode(0)
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engram.engine._unchecked import unchecked
+
 _ROOM = 2**25  # numbers of the tables that are shuffled at once
 
 
@@ -20,21 +22,24 @@ def shuffled(
     The host draws the numbers, as there; the shuffling, which takes it ten times as long, is the
     device's.
     """
-    with ThreadPoolExecutor() as threads:
-        drawn = threads.map(lambda source: source.random((rows, count)), sources)
-        numbers = torch.stack([torch.from_numpy(each).to(device) for each in drawn])
     left = torch.arange(size, size - count, -1, device=device)
-    places = numbers.mul_(left).long() + torch.arange(count, device=device)
-    chosen = [_shuffle(part, size) for part in torch.split(places.flatten(0, 1), _ROOM // size + 1)]
-    return torch.cat(chosen).view(places.shape)
+    first = torch.arange(count, device=device)
+    places = torch.empty(len(sources), rows, count, dtype=torch.int64, device=device)
+    with ThreadPoolExecutor(len(sources)) as threads:
+        drawn = threads.map(lambda source: source.random((rows, count)), sources)
+        for mine, numbers in zip(places, drawn, strict=True):
+            mine.copy_(torch.from_numpy(numbers).to(device).mul_(left)).add_(first)
+    with unchecked():
+        for part in torch.split(places.flatten(0, 1), _ROOM // size + 1):
+            _shuffle(part, size)
+    return places
 
 
-def _shuffle(places: Tensor, size: int) -> Tensor:
-    """Return what `count` steps of a shuffle choose, that exchange these places, [rows, count]."""
+def _shuffle(places: Tensor, size: int) -> None:
+    """Put what a shuffle chooses, step by step, for the places that it exchanges, [rows, count]."""
     table = torch.arange(size, dtype=torch.int32, device=places.device).repeat(len(places), 1)
-    chosen = table.new_empty(places.shape)
-    for place in range(places.shape[1]):
-        there, here = places[:, place, None], table[:, place, None].clone()
-        torch.gather(table, 1, there, out=chosen[:, place, None])
-        table.scatter_(1, there, here)
-    return chosen.long()
+    for step in range(places.shape[1]):
+        there, here = places[:, step, None], table[:, step, None].clone()
+        chosen = table.gather(1, there)
+        table.scatter_(1, there, here)  # a place in each row: there is no order to mind
+        there.copy_(chosen)

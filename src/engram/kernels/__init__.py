@@ -1,5 +1,5 @@
-"""Kernels of Triton's: whether they can be had."""
+"""Kernels for GPUs: whether they can be had."""
 
-from engram.kernels._works import triton_works
+from engram.kernels._works import takes_kernels, triton_works
 
-__all__ = ["triton_works"]
+__all__ = ["takes_kernels", "triton_works"]

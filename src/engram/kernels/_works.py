@@ -1,4 +1,4 @@
-"""Whether kernels can be written in Triton."""
+"""Who can be given to kernels, and whether they can be written in Triton."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import torch
 from torch import Tensor
 
 
+def takes_kernels(tensor: Tensor) -> bool:
+    """Whether a tensor is a GPU's own, and neither a stand-in for one nor a batch in disguise."""
+    if not tensor.is_cuda or type(tensor) is not Tensor or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def triton_works(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Say whether kernels of Triton for a dtype can take a tensor: of it, and on a GPU that can.
 
     The first call for a GPU tries it; it must not be one that is captured in a CUDA graph.
     """
-    return tensor.is_cuda and tensor.dtype == dtype and _works(tensor.device)
+    return takes_kernels(tensor) and tensor.dtype == dtype and _works(tensor.device)
 
 
 @cache
@@ -22,7 +29,7 @@ def _works(device: torch.device) -> bool:
     try:
         from engram.kernels import _triton_trial
 
-        _triton_trial.double(torch.ones(1, device=device))
+        _triton_trial.multiply(torch.ones(2, _triton_trial.SIDE, _triton_trial.SIDE, device=device))
     except Exception:  # whatever it is, there is a way without
         return False
     return True

@@ -44,7 +44,8 @@ class ProgNn(Method):
                 f"are added in order, not {task}."
             )
         sources = [generator(seed, "column", task) for seed in self._seeds]
-        with ThreadPoolExecutor() as threads:  # a late column has many times a network's weights
+        # A late column has many times a network's weights.
+        with ThreadPoolExecutor(len(sources)) as threads:
             drawn = list(threads.map(self.progressive.initialise, sources))
         self.progressive.grow(torch.stack(drawn).to(self.parameters))
         self._learn_the_last()

@@ -6,13 +6,18 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from engram.kernels import triton_works
 
 
 def has_kernels(images: Tensor) -> bool:
-    """Whether `rectified_norm` can take images: of float32 or bfloat16, channels lying together."""
-    if not images.is_contiguous(memory_format=torch.channels_last):
+    """Whether `rectified_norm` can take images: of float32 or bfloat16, channels lying together.
+
+    A single value of a channel has no variance; torch knows what to say of that.
+    """
+    lies_well = images.is_contiguous(memory_format=torch.channels_last)
+    if not lies_well or images.numel() == images.shape[1]:
         return False
     return triton_works(images) or triton_works(images, torch.bfloat16)
 
@@ -62,6 +67,7 @@ class _RectifiedNorm(torch.autograd.Function):
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         from engram.models import _triton_norms_back
 

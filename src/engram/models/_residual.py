@@ -64,7 +64,7 @@ class Pass(NamedTuple):
             )
         hidden = self.norm(name, inputs)
         for each in added:
-            hidden = hidden + each
+            hidden = hidden.add_(each)
         return hidden.relu_()
 
     def block(self, name: str, inputs: Tensor, stride: int, lateral: Tensor | None) -> Tensor:

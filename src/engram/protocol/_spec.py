@@ -14,7 +14,7 @@ from engram.settings import Scalar, check_whole
 from engram.streams import PRESETS, Benchmark, OwnBenchmark, check_tasks
 from engram.streams import benchmark as find_benchmark
 
-_NUMERICS = 1  # raised when a change of the trainer or the engine changes the numbers
+_NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
 _MOST_PASSES = 100
 
 Split = Literal["training", "tuning"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engram.errors import EngramError
 from engram.files import whole_file
 from engram.report._blocks import fill
-from engram.report._comparison import alike
+from engram.report._comparison import comparable
 from engram.report._kinds import PageBlocks, Sources
 from engram.report._page import GENERATED, results_page
 from engram.report._standard import Standard
@@ -67,7 +67,7 @@ def write(path: Path, page: str) -> None:
 
 def _results_page(rows: Sequence[Row], standard: Standard) -> str:
     sections = by_setting(summarise(rows)).values()
-    pairs = [pair for pair in _CLAIMS if any(alike(each, pair) for each in sections)]
+    pairs = [pair for pair in _CLAIMS if any(comparable(each, pair) for each in sections)]
     return results_page(rows, standard, _COMMAND, pairs)
 
 

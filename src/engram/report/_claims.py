@@ -31,11 +31,12 @@ def judge(summaries: Sequence[Summary], standard: Standard) -> list[Claim]:
 class _Judge:
     def __init__(self, summaries: Sequence[Summary], standard: Standard) -> None:
         trained = [summary for summary in summaries if summary.setting.split == "training"]
-        self._found = [Found(alike, standard) for alike in by_data(trained)]
+        self._found = [Found(same, standard) for same in by_data(trained)]
         self._too_long = {
             (benchmark, method)
             for benchmark in papers_benchmarks()
-            for method in projected_times(benchmark, trained, standard)
+            for method, time in projected_times(benchmark, trained, standard).items()
+            if time.too_long
         }
 
     def parts(self, check: Mapping[str, Any]) -> Iterator[Part]:
@@ -49,21 +50,18 @@ class _Judge:
 
     def _part(self, check: Mapping[str, Any], setting: str, of: str, than: str | None) -> Part:
         measure, ratio = check["measure"], check.get("ratio", False)
-        beside = check.get("than_in", setting)
-        titles = [definitions()["settings"][name]["title"] for name in (setting, beside)]
         above, below = check.get("above", -math.inf), check.get("below", math.inf)
-        pair = Pair(measure, (setting, of), (beside, than), ratio)
+        pair = Pair(measure, (setting, of), (check.get("than_in", setting), than), ratio)
         anywhere = measure in _SIZES or {above, below} <= _ORDER
         told, found = self._told(pair, anywhere=anywhere)
         label = found.label if found and not told.projected else ""
         absent = self._absent(pair, told, found)
-        kind = f"stand-in: {label}" if label else "projected" if told.projected else ""
         return Part(
             measure=measure,
             of=of,
             than=than,
             ratio=ratio,
-            where=" against ".join(dict.fromkeys(titles)) + (f" ({kind})" if kind else ""),
+            where=_where(pair, label, told),
             above=above,
             below=below,
             ours=told.ours,
@@ -97,10 +95,18 @@ class _Judge:
         """
         if told.projected:
             return []
-        asked = [pair.first, (pair.second[0], pair.second[1] or pair.first[1])]
+        setting, method = pair.second
+        asked = [pair.first] if method is None else [pair.first, (setting, method)]
         each = dict.fromkeys((place, name) for place, of in asked for name in _members(of, place))
         data = [found] if found else self._found
         return [one for one in each if not any(some.ran(*one) for some in data)]
+
+
+def _where(pair: Pair, label: str, told: Told) -> str:
+    settings = definitions()["settings"]
+    titles = dict.fromkeys(settings[name]["title"] for name, _ in (pair.first, pair.second))
+    kind = f"stand-in: {label}" if label else "projected" if told.projected else ""
+    return " against ".join(titles) + (f" ({kind})" if kind else "")
 
 
 def _members(method: str, setting: str) -> Sequence[str]:

@@ -70,23 +70,18 @@ def told_test(result: Comparison) -> list[str]:
 def comparable(
     summaries: Sequence[Summary], pair: tuple[str, str]
 ) -> list[tuple[Summary, Summary]]:
-    """Return what a pair of names stands for in one setting, where there are seeds to compare."""
+    """Return what a pair of names stands for in one setting, on the same data.
+
+    Both are in the same precision, and there are seeds to compare.
+    """
     ones, others = ([summary for summary in summaries if summary.method == name] for name in pair)
     return [
         (one, other)
         for one in ones
         for other in others
         if data_name(one.identity) == data_name(other.identity)
+        and precision(one) == precision(other)
         and len(_differences(one, other)) >= 2
-    ]
-
-
-def alike(summaries: Sequence[Summary], pair: tuple[str, str]) -> list[tuple[Summary, Summary]]:
-    """Return of a pair of methods in one setting what can be compared in the same precision."""
-    return [
-        (one, other)
-        for one, other in comparable(summaries, pair)
-        if _precision(one) == _precision(other)
     ]
 
 
@@ -110,7 +105,8 @@ def across_precisions(
     ]
 
 
-def _precision(summary: Summary) -> object:
+def precision(summary: Summary) -> object:
+    """Return the precision that some runs were given; None is the usual one."""
     return summary.identity["settings"].get(PRECISION)
 
 

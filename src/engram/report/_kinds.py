@@ -17,6 +17,7 @@ from engram.report._performance import performance_block
 from engram.report._precision import precision_block
 from engram.report._reproduction import reproduction
 from engram.report._settings import settings_table
+from engram.report._sheets import SHEETS
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting, summarise
 
@@ -73,10 +74,8 @@ class PageBlocks:
                 return far_lines(self._sources.everything, self._standard, self._method_page)
             case "reproduction", [part]:
                 return reproduction(part, self._sources.everything, self._standard)
-            case "performance", ["precision"]:
-                return precision_block(self._sources.everything, self._sources.laboratory)
             case "performance", [table]:
-                return performance_block(self._sources.root / "results", table)
+                return self._performance(table)
         if kind not in _USAGES:
             raise unknown("generated block", kind, _USAGES)
         raise EngramError(f"a block of this kind is {_USAGES[kind]!r}, not {' '.join(words)!r}.")
@@ -86,6 +85,14 @@ class PageBlocks:
         for name, summaries in self._sources.results.items():
             blocks += method_results(summaries, methods, self._standard, self._link_to(name))
         return "\n\n".join(blocks) if blocks else "There are no results yet."
+
+    def _performance(self, table: str) -> str:
+        sources = self._sources
+        if table == "precision":
+            return precision_block(sources.everything, self._standard, sources.laboratory)
+        if table not in SHEETS:
+            raise unknown("table of measured speed", table, [*SHEETS, "precision"])
+        return performance_block(sources.root / "results", table)
 
     def _code(self, file: str, name: str, first: str = "", last: str = "") -> str:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from engram.errors import EngramError
-from engram.report._comparison import alike
+from engram.report._comparison import comparable
 from engram.report._section import section
 from engram.report._setting import Setting
 from engram.report._standard import Standard
@@ -30,7 +30,7 @@ def results_page(
     """
     sections = by_setting(summarise(rows))
     for pair in pairs:
-        if not any(alike(summaries, pair) for summaries in sections.values()):
+        if not any(comparable(summaries, pair) for summaries in sections.values()):
             raise EngramError(
                 f"No setting in these results has two finished seeds of both {pair[0]!r} and "
                 f"{pair[1]!r} in one precision."

@@ -21,14 +21,15 @@ _TEST = ("difference", "std", "t", "p", "seeds")
 _RECEIPT = ("run", "precision", "seconds", "device", "date", "address")
 
 
-def precision_block(summaries: Sequence[Summary], laboratory: Laboratory) -> str:
+def precision_block(
+    summaries: Sequence[Summary], standard: Standard, laboratory: Laboratory
+) -> str:
     """Return what was trained in more than one precision: accuracies, paired test, receipts."""
-    standard = Standard(laboratory)
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     pairs = [
         pair
-        for alike in by_setting(trained).values()
-        for pair in across_precisions(alike, standard)
+        for lines in by_setting(trained).values()
+        for pair in across_precisions(lines, standard)
     ]
     if not pairs:
         return NOT_MEASURED

@@ -11,6 +11,13 @@ from engram.report._paper import printed_methods
 from engram.report._standard import Standard
 from engram.report._summary import Summary
 
+_HOURS, _SEEDS = 24, 5  # nobody waits longer than a day for as many seeds as the paper has
+RULE = (
+    f"A method that was run in part alone does not keep a claim from its mark where {_SEEDS} whole "
+    f"runs, a seed each, would take more than {_HOURS} hours in proportion to the examples: the "
+    "mark is that of the other numbers, and says what it was made without."
+)
+
 
 class ProjectedTime(NamedTuple):
     """A method that was run on a part of its examples: ``share`` of those of the paper's run."""
@@ -19,12 +26,22 @@ class ProjectedTime(NamedTuple):
     share: float
 
     @property
+    def seconds(self) -> float:
+        """The time of a whole run, in proportion to the examples."""
+        return self.measured.seconds / self.share
+
+    @property
+    def too_long(self) -> bool:
+        """Whether nobody waits for it, by ``RULE``."""
+        return _SEEDS * self.seconds > _HOURS * 3600
+
+    @property
     def told(self) -> str:
-        """The time of a whole run, in proportion to the examples, and its receipt."""
+        """The time of a whole run and its receipt."""
         made = self.measured
         tasks, examples = made.setting.tasks, made.setting.examples
         return (
-            f"projected {_time(made.seconds / self.share)} a seed, from "
+            f"projected {_time(self.seconds)} a seed, from "
             f"{duration(made.seconds)} seconds measured for {tasks * examples:,} examples "
             f"({tasks} tasks of {examples:,}, {count_seeds(len(made.rows))}, {made.device}, "
             f"address {made.address})"

@@ -20,7 +20,7 @@ from engram.report._markdown import escape, markdown_table
 from engram.report._measures import Statistic
 from engram.report._numbers import NOTHING, duration, spread
 from engram.report._paper import papers_benchmarks, printed_methods
-from engram.report._projected import projected_times
+from engram.report._projected import RULE, projected_times
 from engram.report._quantities import representatives
 from engram.report._standard import Standard
 from engram.report._summary import Summary
@@ -99,7 +99,7 @@ def _claims(summaries: Sequence[Summary], standard: Standard) -> str:
     header = ["claim", "mark", "held", "not held", "within chance", "without results", "missing"]
     table = markdown_table(header, lines, ["text", "text", *["number"] * 4, "text"])
     told = f"\n\nMeasured on stand-ins: {'; '.join(stand_ins)}." if stand_ins else ""
-    return f"{table}{told}"
+    return f"{table}\n\n{RULE}{told}"
 
 
 def _missing(summaries: Sequence[Summary], standard: Standard) -> str:

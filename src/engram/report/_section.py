@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engram.report._chance import told_chance
-from engram.report._comparison import across_precisions, alike, compare, told_test
+from engram.report._comparison import across_precisions, comparable, compare, told_test
 from engram.report._failures import told_failures, told_seeds
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
@@ -92,7 +92,7 @@ def _comparisons(
 ) -> list[str]:
     labels = {line.summary.address: line.label for line in lines}
     summaries = [line.summary for line in lines]
-    found = [each for pair in pairs for each in alike(summaries, pair)]
+    found = [each for pair in pairs for each in comparable(summaries, pair)]
     compared = [
         [
             f"{labels[one.address]} minus {labels[other.address]}",

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from importlib import resources
 
 
-def projected_sizes(benchmark: str) -> Mapping[str, Mapping[str, int]]:
+def projected_sizes(name: str) -> Mapping[str, Mapping[str, int]]:
     """Return, by method, what it would hold on the paper's tasks, as runs record it.
+
+    ``name`` is a benchmark's, by which the setting with all its tasks and examples goes too.
 
     >>> sorted(projected_sizes("split-cub")["prog-nn"])
     ['parameters', 'state_bytes']
     """
-    return _projections().get(benchmark, {})
+    return _projections().get(name, {})
 
 
 @functools.cache

@@ -43,7 +43,7 @@ class Part:
     stand_in: str = ""  # the label of what our number was measured on, where that is a stand-in
     projected: bool = False  # our number is computed from the size of what was not run
     absent: tuple[str, ...] = ()  # methods not run there: a median does without them
-    too_long: bool = False  # these were run in part, and a whole run was projected instead
+    too_long: bool = False  # whole runs of all these are projected to take too long
 
     @property
     def verdict(self) -> Verdict:
@@ -89,7 +89,7 @@ class Claim:
         words = ["not settled by the seeds" if unsettled else self.verdict.value]
         words += _in_part("on a stand-in", [bool(part.stand_in) for part in told])
         words += _in_part("projected", [part.projected for part in told])
-        without = told_absent(part for part in self.parts if part.ours is not None or part.aside)
+        without = _told_absent(part for part in self.parts if part.ours is not None or part.aside)
         words += [f"without {without}"] if without and words[0] != Verdict.OPEN.value else []
         return ", ".join(words)
 
@@ -100,7 +100,7 @@ class Claim:
     @property
     def missing(self) -> str:
         """What was not run, and why other numbers are missing, in a clause; empty if none is."""
-        clauses = [f"not run: {names}"] if (names := told_absent(self.parts)) else []
+        clauses = [f"not run: {names}"] if (names := _told_absent(self.parts)) else []
         others: dict[str, dict[str, None]] = {}
         for part in self.parts:
             if part.ours is None and not part.absent:
@@ -113,7 +113,7 @@ def _in_part(what: str, which: Sequence[bool]) -> list[str]:
     return [what if all(which) else f"in part {what}"] if any(which) else []
 
 
-def told_absent(parts: Iterable[Part]) -> str:
+def _told_absent(parts: Iterable[Part]) -> str:
     """Return the methods that were not run, and where: ``MER, PROG-NN on 50 tasks of 200``.
 
     Many are counted, not named.

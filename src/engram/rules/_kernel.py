@@ -19,13 +19,6 @@ _LOSSES = ("current", "reference")
 _DOTS = ("gg", "gr", "rg", "rr")  # the Gram matrix, row by row
 
 
-def takes_kernels(tensor: Tensor) -> bool:
-    """Whether a tensor is a GPU's own, and neither a stand-in for one nor a batch in disguise."""
-    if not tensor.is_cuda or type(tensor) is not Tensor or torch.compiler.is_compiling():
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-
-
 def weigh_on_device(rule: PairRule, losses: Tensor, gram: Tensor | None) -> Tensor:
     """Return the weights [..., 2] of losses [..., 2], NaN where anything is not finite.
 

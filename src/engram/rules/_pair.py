@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.rules._kernel import takes_kernels, weigh_on_device
+from engram.kernels import takes_kernels
+from engram.rules._kernel import weigh_on_device
 from engram.rules._rule import Rule
 from engram.rules._symbol import Symbol
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from engram.kernels import triton_works
-from engram.rules._kernel import takes_kernels
 
 DIAGONAL = 30.0  # found by trial: the fewest rounds, see _Tableau.choose
 _TOLERANCE = 1e-11  # of a value or a slope, beside the largest slope at 0
@@ -27,8 +26,9 @@ def minimise(matrix: Tensor, linear: Tensor) -> Tensor:
 
     The largest number of rounds depends on n alone and nothing is read back to the host, so that
     a call can be captured in a CUDA graph; a CPU looks, and ends when all problems are solved, and
-    so does each problem by itself in a kernel of Triton's. Where the rounds do not suffice, or A
-    is not as it should be, x is finite, >= 0 and no worse than 0.
+    so does each problem by itself in a kernel of Triton's, which the first call of a size compiles:
+    that must not be a captured one. Where the rounds do not suffice, or A is not as it should be, x
+    is finite, >= 0 and no worse than 0.
     """
     unit: Tensor = torch.linalg.vector_norm(linear, ord=torch.inf, dim=-1, keepdim=True)
     unit = unit.clamp(min=torch.finfo(unit.dtype).tiny)
@@ -46,7 +46,7 @@ def minimise(matrix: Tensor, linear: Tensor) -> Tensor:
 
 def _kernels_for(matrix: Tensor) -> ModuleType | None:
     """Return the kernel that makes all rounds at once, where it can be had."""
-    if not takes_kernels(matrix) or not triton_works(matrix, torch.float64):
+    if not triton_works(matrix, torch.float64):
         return None
     from engram.rules import _triton_quadratic
 

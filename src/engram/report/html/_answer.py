@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from engram.report._estimate import Estimate
 from engram.report._numbers import NOTHING, duration, spread
 from engram.report._quantities import mean_quantity
 from engram.report._standard import Standard
 from engram.report._summary import Summary
-from engram.report.html._claims_list import signed_interval
 from engram.report.html._duel import RULE, TOO_SHORT, Duel, duels
 from engram.report.html._element import Markup, element
 from engram.report.html._headline import headline, opponents, question
@@ -79,7 +80,7 @@ def _table(found: Sequence[Duel]) -> Table:
             spread(duel.one.statistic("average_accuracy"), 2),
             spread(duel.other.statistic("average_accuracy"), 2),
             f"{duel.gain.mean:+.2f}",
-            signed_interval(duel.gain, 2),
+            _interval(duel.gain),
             f"{duel.seeds.wins} of {duel.seeds.seeds}",
             NOTHING if duel.times is None else f"{duel.times:.2f} times",
         ]
@@ -93,9 +94,18 @@ def _sure(duel: Duel) -> str:
     seeds = duel.seeds
     chance = "" if seeds.p is None else f", p = {seeds.p:.1g}"
     return (
-        f"{signed_interval(duel.gain, 2)} points (95 % interval{chance}); "
+        f"{_interval(duel.gain)} points (95 % interval{chance}); "
         f"ahead in {seeds.wins} of {seeds.seeds} seeds"
     )
+
+
+def _interval(gain: Estimate) -> str:
+    """Return a 95 % interval of a difference.
+
+    >>> _interval(Estimate(2.0, 1.5, 2.5, 5))
+    '+1.50 to +2.50'
+    """
+    return NOTHING if math.isinf(gain.low) else f"{gain.low:+.2f} to {gain.high:+.2f}"
 
 
 def _against(duel: Duel, metric: str, digits: int) -> str:

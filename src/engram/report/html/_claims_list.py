@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from engram.report._estimate import Estimate
 from engram.report._numbers import NOTHING
 from engram.report._verdict import Claim, Part, Verdict
 from engram.report.html._element import Markup, element
@@ -33,7 +32,7 @@ _COLUMNS = (
     Column("mark", number=False),
 )
 _BESIDE = 3  # numbers that stand beside a claim; all are in its table
-CLASSES = {Verdict.HELD: "held", Verdict.NOT_HELD: "not-held", Verdict.OPEN: "open"}
+_CLASSES = {Verdict.HELD: "held", Verdict.NOT_HELD: "not-held", Verdict.OPEN: "open"}
 
 
 def claims_list(claims: Sequence[Claim]) -> Markup:
@@ -42,24 +41,13 @@ def claims_list(claims: Sequence[Claim]) -> Markup:
 
 
 def _chip(claim: Claim) -> Markup:
-    return element("span", claim.mark, class_=f"chip {CLASSES[claim.verdict]}")
-
-
-def signed_interval(estimate: Estimate, digits: int) -> str:
-    """Return a 95 % interval of a difference.
-
-    >>> signed_interval(Estimate(2.0, 1.5, 2.5, 5), 2)
-    '+1.50 to +2.50'
-    """
-    if math.isinf(estimate.low):
-        return NOTHING
-    return f"{estimate.low:+.{digits}f} to {estimate.high:+.{digits}f}"
+    return element("span", claim.mark, class_=f"chip {_CLASSES[claim.verdict]}")
 
 
 def _claim(claim: Claim) -> Markup:
     lines = [_line(part) for part in claim.parts]
     marks = {
-        (number, len(_COLUMNS) - 1): CLASSES[part.verdict]
+        (number, len(_COLUMNS) - 1): _CLASSES[part.verdict]
         for number, part in enumerate(claim.parts)
     }
     table = Table(claim.text, _COLUMNS, lines, marks)
@@ -106,7 +94,7 @@ def _sentence(part: Part) -> list[object]:
     interval = "" if interval == NOTHING else f"95 % interval {interval}, "
     beside = "" if paper == NOTHING else f"; paper {paper}"
     told = f"{what}, {where}: {ours} ({interval}{seeds} seeds; claimed {claimed}{beside}) "
-    return [told, element("span", mark, class_=f"chip {CLASSES[part.verdict]}")]
+    return [told, element("span", mark, class_=f"chip {_CLASSES[part.verdict]}")]
 
 
 def _line(part: Part) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from engram.report._comparison import Comparison, comparable, compare
+from engram.report._comparison import Comparison, comparable, compare, precision
 from engram.report._estimate import Estimate
 from engram.report._quantities import representatives
 from engram.report._setting import Setting
@@ -16,8 +16,9 @@ from engram.report.html._names import method_name, setting_rank
 _BASELINES = ("ewc", "pi", "mas", "rwalk", "icarl", "mer", "prog-nn", "gem", "er")
 _OPPONENTS = ("a-gem", "van", *_BASELINES)  # the first that was run
 RULE = (
-    "MEGA-II is set against A-GEM; where that was not run, against VAN, which is plain training; "
-    "where neither was, against the first of the other baselines in the tables' order."
+    "MEGA-II is set against A-GEM in the same precision; where that was not run, against VAN, "
+    "which is plain training; where neither was, against the first of the other baselines in the "
+    "tables' order."
 )
 TOO_SHORT = 5.0  # seconds: what a shorter run takes says more of the machine than of the method
 
@@ -68,10 +69,20 @@ def duels(summaries: Sequence[Summary], standard: Standard) -> list[Duel]:
     found = []
     for setting in sorted(settings, key=setting_rank):
         chosen = [*representatives(settings[setting], standard).values()]
-        pairs = [pair for name in _OPPONENTS for pair in comparable(chosen, ("mega-ii", name))]
+        lines = _in_each_precision(settings[setting], standard)
+        pairs = [pair for name in _OPPONENTS for pair in comparable(lines, ("mega-ii", name))]
         for one, other in pairs[:1]:
             found.append(Duel(setting, one, other, compare(one, other), _best(chosen)))
     return found
+
+
+def _in_each_precision(summaries: Sequence[Summary], standard: Standard) -> list[Summary]:
+    """Return the line that speaks for each method in each precision, the most usual first."""
+    groups: dict[object, list[Summary]] = {}
+    for summary in summaries:
+        groups.setdefault(precision(summary), []).append(summary)
+    lines = [one for group in groups.values() for one in representatives(group, standard).values()]
+    return sorted(lines, key=standard.strangeness)
 
 
 def _best(summaries: Sequence[Summary]) -> Summary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engram.report._projected import RULE
 from engram.report.html._element import Markup, element
 
 _ENTRIES = (
@@ -40,8 +41,7 @@ _ENTRIES = (
         "where all of it lies beyond a bound, and otherwise within chance. A claim is held if all "
         "of its numbers are, and not held if one is not. Words such as well above, close or much "
         "slower became bounds, which are ours and shown. Only runs with a setting's presets speak "
-        "of it. A method that was run in part alone, as a whole run would take too long, does not "
-        "keep a claim from its mark, which says that it was made without.",
+        f"of it. {RULE}",
     ),
     (
         "Cost",

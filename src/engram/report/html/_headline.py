@@ -8,7 +8,7 @@ from engram.report.html._duel import Duel
 
 _NOT_YET = (
     "That cannot be told yet: in no setting of this store do MEGA-II and a baseline, such as A-GEM "
-    "or VAN, have two finished seeds in common."
+    "or VAN, have two finished seeds in common in one precision."
 )
 
 
