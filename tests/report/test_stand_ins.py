@@ -1,18 +1,14 @@
 """What stands in for the paper's data is named so wherever its numbers are shown."""
 
-import json
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from page_reader import report
 from paper_world import PAPER, STANDARD, make_row, told
 from rich.console import Console
 
-from engram.errors import EngramError
 from engram.report import StandIn, Verdict, judge, results_page, results_table, save_plot, summarise
 from engram.report._reproduction import reproduction
-from engram.report._stand_ins import read_stand_ins
 from engram.report.html import _page, write_report
 
 BIRDS, ANIMALS = f"other-{'b' * 64}", f"other-{'a' * 64}"
@@ -245,57 +241,3 @@ def test_the_precision_is_no_setting_of_the_papers_but_is_told():
     assert STANDARD.strangeness(summary) < STANDARD.strangeness(strange)
     both = page("split-cub", [*other, *usual])  # the usual one speaks, though it has fewer seeds
     assert f"| van | {told(usual, 'average_accuracy')} | 53.89 ± 2.00 |" in both
-
-
-GOOD = {BIRDS: KNOWN[BIRDS]._asdict()}
-
-
-def test_stand_ins_are_read_from_json():
-    assert read_stand_ins(json.dumps(GOOD)) == {BIRDS: KNOWN[BIRDS]}
-    assert read_stand_ins("{}") == {}
-
-
-@pytest.mark.parametrize(
-    ("entries", "sentence"),
-    [
-        ([], "must be a JSON object"),
-        ({BIRDS[:-1]: GOOD[BIRDS]}, "must be other- and 64 digits of 0 to f, not 'other-bbb"),
-        ({"b" * 64: GOOD[BIRDS]}, "must be other- and 64 digits of 0 to f, not 'bbb"),
-        ({BIRDS: {"label": "x"}}, "stand-in other-bbbbbbbbbb must have benchmark, label, note"),
-        ({BIRDS: {**GOOD[BIRDS], "top-1": 45}}, "nothing else"),
-        ({BIRDS: {**GOOD[BIRDS], "benchmark": "split-cup"}}, "did you mean 'split-cub'"),
-        (
-            {BIRDS: {**GOOD[BIRDS], "label": ""}},
-            "label of stand-in other-bbbbbbbbbb must be",
-        ),
-        ({BIRDS: {**GOOD[BIRDS], "label": "[b]"}}, "60 plain letters, not '[b]'"),
-        ({BIRDS: {**GOOD[BIRDS], "label": "x" * 61}}, "60 plain letters"),
-        (
-            {BIRDS: {**GOOD[BIRDS], "note": 45}},
-            "note of stand-in other-bbbbbbbbbb must be",
-        ),
-        ({BIRDS: {**GOOD[BIRDS], "note": "a\nb"}}, "must be one line"),
-        ({**GOOD, ANIMALS: GOOD[BIRDS]}, "must not be that of two stand-ins"),
-    ],
-)
-def test_a_bad_file_is_refused_in_one_sentence(entries, sentence):
-    with pytest.raises(EngramError) as error:
-        read_stand_ins(json.dumps(entries))
-    assert sentence in str(error.value)
-    assert len(str(error.value).splitlines()) == 1
-
-
-def test_what_is_no_json_is_refused():
-    with pytest.raises(EngramError, match="must be JSON"):
-        read_stand_ins("{")
-
-
-def test_the_accuracy_in_the_note_is_that_of_the_recorded_weights():
-    root = Path(__file__).parents[2]
-    story = json.loads((root / "results" / "tiny-imagenet-weights.json").read_text("utf-8"))
-    committed = (root / "src" / "engram" / "report" / "stand_ins.json").read_text("utf-8")
-    known = read_stand_ins(committed).values()
-    notes = [each.note for each in known if each.benchmark == "split-cub"]
-    assert notes
-    for note in notes:
-        assert f"{story['pretraining']['top_1']:.2%}".replace("%", " %") in note

@@ -29,8 +29,9 @@ class Planned:
         stride: int,
         device: torch.device,
     ) -> None:
-        self._reads = None if reads is None else reads._replace(slots=reads.slots[:, :0])
+        self._reads = reads
         if reads is not None:
+            self._reads = reads._replace(slots=np.empty(0, np.int64))  # not held twice
             self._slots = _rows(reads.slots, stride, device)
             weights = reads.weights
             self._weights = None if weights is None else torch.from_numpy(weights).to(device)

@@ -14,7 +14,7 @@ from engram.memory._example import Id, Tags, Where
 from engram.memory._policies import Policy, natural, policy_from_json, policy_to_json, positive
 from engram.memory._slots import Moves, Offer
 from engram.memory._state import from_bytes, load_filing, save_filing, to_bytes
-from engram.memory._table import NONE, Indices
+from engram.memory._table import Indices
 
 
 class Ledger(Books):
@@ -102,8 +102,7 @@ class Ledger(Books):
         if ids is None:
             self._next_id += count
             numbers = range(self._next_id - count, self._next_id)
-            if self._next_id > -NONE:  # after an id given they may need 65 bits
-                self._filing.slots.numeric = False
+            self._filing.slots.expect_up_to(self._next_id - 1)
             return numbers
         self._filing.slots.expect(ids)
         self._reserve(ids)

@@ -73,6 +73,11 @@ class Slots:
         if self.numeric:
             self.numeric = all(type(id) is int and -NONE > id >= NONE for id in ids)
 
+    def expect_up_to(self, number: int) -> None:
+        """Get ready for ids up to a number; behind one that was given they may need 65 bits."""
+        if number >= -NONE:
+            self.numeric = False
+
     def key(self, slot: int) -> tuple[int, int]:
         """Return the task and the label of who sits in a slot, `NONE` where there is none."""
         return self.table.tasks[slot], self.table.labels[slot]
