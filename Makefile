@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow test-kernels audit bench peers docs lint clean
+.PHONY: run test test-slow test-kernels fuzz audit bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -31,6 +31,12 @@ test: lint
 
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+# The generated cases of the tests, but others every time; `make fuzz SEED=N` makes those of N again.
+fuzz: $(STAMP)
+	@seed=$${SEED:-$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(2**32))')}; \
+	echo "The same cases again: make fuzz SEED=$$seed"; \
+	ENGRAM_FUZZ_SEED=$$seed OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto tests/fuzz
 
 # Kernels for GPUs, played through by Triton's interpreter: hundreds of megabytes, so not part of `test`.
 KERNELS := .triton

@@ -89,3 +89,14 @@ def test_nothing_is_trained():
 def test_a_parameter_without_elements_shares_no_memory():
     empty = [torch.empty(0), torch.empty(0)]
     assert Matrix([[each] for each in empty], CPU).gram_in_numbers() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("trouble", [1e30, float("inf"), float("nan")])
+def test_products_out_of_range_are_those_of_torch_and_warn_of_nothing(trouble, count):
+    """The tests make a warning an error."""
+    given = [[torch.full((3,), trouble)], *([torch.ones(3)] for _ in range(count - 1))]
+    matrix = Matrix(given, CPU)
+    numbers = torch.tensor(matrix.gram_in_numbers())
+    torch.testing.assert_close(numbers, matrix.gram(), equal_nan=True)
+    assert not numbers[0, 0].isfinite()

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,12 +20,17 @@ _PAIR = 2
 _CODES = {torch.float32: "f", torch.float64: "d"}
 _ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
 
+# A product beyond the range is an infinity here as it is in torch, and what follows is the rule's to
+# say: a warning of numpy's beside it would be an error where warnings are errors.
+_quietly = np.errstate(all="ignore")
+
 
 def as_tensor(numbers: Iterable[float], dtype: torch.dtype) -> Tensor:
     """Return the numbers as a vector; ``torch.tensor`` looks at each of them, in twice the time."""
     return torch.frombuffer(array(_CODES[dtype], numbers), dtype=dtype)
 
 
+@_quietly
 def dot_products(rows: Vectors) -> list[list[float]]:
     """Return the Gram matrix; parameter by parameter, while its gradients are in the cache."""
     if len(rows) == _PAIR:
