@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from engram.errors import EngramError
 
 SEED = os.environ.get("ENGRAM_FUZZ_SEED")
-"""The number that `make fuzz` generates other cases from; without it they are the same every time."""
+"""What `make fuzz` generates other cases from; without it they are the same every time."""
 
 CASES: dict[str, int] = {}
 """How many cases every test of a module that was imported has."""

@@ -1,6 +1,7 @@
 """The paper's claims are held, not held or open by our numbers alone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from claim_reader import OFF, find, judged, papers_rows
@@ -33,13 +34,13 @@ def part(low, high, above=-math.inf, below=math.inf):
     [
         (0.1, 0.2, 0, math.inf, Verdict.HELD),
         (-0.2, -0.1, 0, math.inf, Verdict.NOT_HELD),
-        (-0.1, 0.2, 0, math.inf, Verdict.OPEN),
+        (-0.1, 0.2, 0, math.inf, Verdict.UNSETTLED),
         (-0.2, -0.1, -math.inf, 0, Verdict.HELD),
         (-0.1, 0.2, -1, 1, Verdict.HELD),
-        (0.5, 1.5, -1, 1, Verdict.OPEN),
+        (0.5, 1.5, -1, 1, Verdict.UNSETTLED),
         (1.5, 2.5, -1, 1, Verdict.NOT_HELD),
-        (0, 0, 0, math.inf, Verdict.OPEN),  # seeds that are all equal settle nothing
-        (-math.inf, math.inf, 0, math.inf, Verdict.OPEN),
+        (0, 0, 0, math.inf, Verdict.UNSETTLED),  # seeds that are all equal settle nothing
+        (-math.inf, math.inf, 0, math.inf, Verdict.UNSETTLED),
     ],
 )
 def test_a_number_is_held_where_its_whole_interval_is(low, high, above, below, verdict):
@@ -47,11 +48,14 @@ def test_a_number_is_held_where_its_whole_interval_is(low, high, above, below, v
 
 
 def test_a_claim_is_held_by_all_its_numbers_and_lost_by_one():
-    held, lost, open_ = part(1, 2, 0), part(-2, -1, 0), part(-1, 1, 0)
+    held, lost, chance = part(1, 2, 0), part(-2, -1, 0), part(-1, 1, 0)
+    missing = replace(held, ours=None, missing="not run")
     assert Claim("", (held, held)).verdict == Verdict.HELD
-    assert Claim("", (held, open_)).verdict == Verdict.OPEN
-    assert Claim("", (held, open_, lost)).verdict == Verdict.NOT_HELD
-    assert Claim("", (held, open_, lost)).count(Verdict.OPEN) == 1
+    assert Claim("", (held, chance)).verdict == Verdict.UNSETTLED
+    assert Claim("", (held, chance)).mark == "not held: not settled by the seeds"
+    assert Claim("", (held, chance, missing)).verdict == Verdict.OPEN
+    assert Claim("", (held, chance, missing, lost)).verdict == Verdict.NOT_HELD
+    assert Claim("", (held, chance, missing, lost)).count(Verdict.UNSETTLED) == 1
 
 
 def test_nothing_can_be_told_of_an_empty_store():
@@ -95,7 +99,7 @@ def test_only_shared_seeds_and_only_the_papers_settings_are_compared():
     (only,) = find(rows, "Up to 18 points").parts
     assert only.ours.mean == pytest.approx(40)
     assert only.ours.seeds == 1
-    assert only.verdict == Verdict.OPEN  # one seed settles nothing
+    assert only.verdict == Verdict.UNSETTLED  # one seed settles nothing
     (none,) = find(rows[:3] + rows[4:5], "Up to 18 points").parts
     assert (none.ours, none.missing) == (None, "no seed in common")
 

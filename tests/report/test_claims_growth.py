@@ -52,6 +52,23 @@ def test_a_run_that_fits_on_a_stand_in_does_not_run_out_of_memory():
     ]
 
 
+@pytest.mark.usefixtures("known")
+def test_a_run_with_fewer_examples_fits_as_well():
+    rows = [make_row("prog-nn", s, "split-cub", examples=10, data=BIRDS) for s in range(2)]
+    (part,) = [
+        part
+        for part in find(rows, GROWS).parts
+        if part.measure == "finished" and part.where.startswith("Split CUB")
+    ]
+    assert (part.verdict, part.absent) == (Verdict.NOT_HELD, ())
+
+
+def test_a_run_with_fewer_tasks_tells_nothing_of_memory():
+    rows = [make_row("prog-nn", seed, "split-cub", tasks=3) for seed in range(2)]
+    fits = [part for part in find(rows, GROWS).parts if part.measure == "finished"]
+    assert {part.verdict for part in fits} == {Verdict.OPEN}
+
+
 def test_a_run_that_diverged_tells_nothing_of_memory():
     diverged = [
         make_row("prog-nn", seed, "split-cub", failure="The weights became NaN.")

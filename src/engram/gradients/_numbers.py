@@ -20,8 +20,8 @@ _PAIR = 2
 _CODES = {torch.float32: "f", torch.float64: "d"}
 _ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
 
-# A product beyond the range is an infinity here as it is in torch, and what follows is the rule's to
-# say: a warning of numpy's beside it would be an error where warnings are errors.
+# A product beyond the range is an infinity, as it is in torch, and the rule says what follows: a
+# warning of numpy's beside it would be an error where warnings are errors.
 _quietly = np.errstate(all="ignore")
 
 

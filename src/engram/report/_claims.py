@@ -14,9 +14,6 @@ from engram.report._standard import Standard
 from engram.report._summary import Summary, by_data
 from engram.report._verdict import Claim, Part
 
-_ORDER = {-math.inf, 0, math.inf}  # the bounds of a claim that says which is larger, and no more
-_SIZES = ("parameters", "finished")  # whether it fits: no matter what the images show
-
 
 def judge(summaries: Sequence[Summary], standard: Standard) -> list[Claim]:
     """Return the paper's claims, in its order, each with our numbers and the paper's."""
@@ -52,8 +49,7 @@ class _Judge:
         measure, ratio = check["measure"], check.get("ratio", False)
         above, below = check.get("above", -math.inf), check.get("below", math.inf)
         pair = Pair(measure, (setting, of), (check.get("than_in", setting), than), ratio)
-        anywhere = measure in _SIZES or {above, below} <= _ORDER
-        told, found = self._told(pair, anywhere=anywhere)
+        told, found = self._told(pair)
         label = found.label if found and not told.projected else ""
         absent = self._absent(pair, told, found)
         return Part(
@@ -73,19 +69,17 @@ class _Judge:
             too_long=bool(absent) and set(absent) <= self._too_long,
         )
 
-    def _told(self, pair: Pair, *, anywhere: bool) -> tuple[Told, Found | None]:
+    def _told(self, pair: Pair) -> tuple[Told, Found | None]:
         """Return the estimate on the first data that has one, and what was run on that data.
 
-        Without any, why. A stand-in can tell the order of two methods and how large they are, and
-        no heights.
+        Without any, why. Stand-ins come last.
         """
         reason = NOT_RUN
         for found in self._found:
             told = found.estimate(pair)
-            if told.ours is not None and (anywhere or not found.label):
+            if told.ours is not None:
                 return told, found
-            missing = told.missing or "heights are not compared on a stand-in"
-            reason = missing if reason == NOT_RUN else reason
+            reason = told.missing if reason == NOT_RUN else reason
         return Told(None, reason), None
 
     def _absent(self, pair: Pair, told: Told, found: Found | None) -> list[tuple[str, str]]:
@@ -93,9 +87,9 @@ class _Judge:
 
         What is projected is not missing.
         """
-        if told.projected:
-            return []
         setting, method = pair.second
+        if told.ours is not None and "median" not in (pair.first[1], method):
+            return []
         asked = [pair.first] if method is None else [pair.first, (setting, method)]
         each = dict.fromkeys((place, name) for place, of in asked for name in _members(of, place))
         data = [found] if found else self._found

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from engram.report._setting import Setting
-from engram.report._summary import Summary, by_setting
+from engram.report._summary import Summary
 
 
 @functools.cache
@@ -41,18 +41,19 @@ def in_setting(summaries: Sequence[Summary], name: str) -> list[Summary]:
 
     What was run on other data, which is no listed stand-in, is not among them.
     """
+    found = to_the_end(summaries, name)
+    most = max((summary.setting.examples for summary in found), default=0)
+    wanted = definitions()["settings"][name].get("examples", most)
+    return [summary for summary in found if summary.setting.examples == wanted]
+
+
+def to_the_end(summaries: Sequence[Summary], name: str) -> list[Summary]:
+    """Return the results with all tasks of one of the paper's settings, whatever the examples."""
     known = definitions()["settings"][name]
-    settings = [
-        setting
-        for setting in by_setting(summaries)
-        if setting.benchmark in known["benchmarks"]
-        and setting.tasks == known["tasks"]
-        and not setting.other
-    ]
-    most = max((setting.examples for setting in settings), default=0)
-    wanted = known.get("examples", most)
     return [
         summary
         for summary in summaries
-        if summary.setting in settings and summary.setting.examples == wanted
+        if summary.setting.benchmark in known["benchmarks"]
+        and summary.setting.tasks == known["tasks"]
+        and not summary.setting.other
     ]

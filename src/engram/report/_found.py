@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engram.report._definitions import definitions, in_setting
+from engram.report._definitions import definitions, in_setting, to_the_end
 from engram.report._estimate import Estimate
 from engram.report._paper import table_methods
 from engram.report._quantities import quantity, representatives
@@ -40,7 +40,8 @@ class Told(NamedTuple):
 class Found:
     """What was run on the same data; ``label`` says what that stands in with, if it does.
 
-    Only what was run with the presets of a setting speaks of it.
+    Only what was run with the presets of a setting speaks of it; whether a method fits is told by
+    a run with fewer examples as well.
     """
 
     def __init__(self, summaries: Sequence[Summary], standard: Standard) -> None:
@@ -48,6 +49,11 @@ class Found:
         usual = [summary for summary in summaries if standard.is_preset(summary)]
         self._found = {
             name: representatives(in_setting(usual, name), standard)
+            for name in definitions()["settings"]
+        }
+        as_usual = [summary for summary in summaries if standard.share(summary) is not None]
+        self._ended = {
+            name: [row for summary in to_the_end(as_usual, name) for row in summary.rows]
             for name in definitions()["settings"]
         }
 
@@ -79,6 +85,9 @@ class Found:
 
     def _values(self, measure: str, setting: str, method: str) -> Values:
         found = self._found[setting]
+        if measure == "finished":
+            rows = [row for row in self._ended[setting] if row.identity["method"] == method]
+            return _by_seed(rows, measure)
         if method != "median":
             name = self._named(setting, method)
             return _by_seed(found[name].rows, measure) if name in found else {}

@@ -91,10 +91,8 @@ def _claims(summaries: Sequence[Summary], standard: Standard) -> str:
     lines, stand_ins = [], dict[str, None]()
     for claim in judge(summaries, standard):
         stand_ins |= dict.fromkeys(part.where for part in claim.parts if part.stand_in)
-        without = sum(part.ours is None for part in claim.parts)
-        counts = [claim.count(Verdict.HELD), claim.count(Verdict.NOT_HELD)]
-        chance = len(claim.parts) - sum(counts) - without
-        numbers = map(str, [*counts, chance, without])
+        verdicts = (Verdict.HELD, Verdict.NOT_HELD, Verdict.UNSETTLED, Verdict.OPEN)
+        numbers = [str(claim.count(verdict)) for verdict in verdicts]
         lines.append([claim.text, claim.mark, *numbers, claim.missing or NOTHING])
     header = ["claim", "mark", "held", "not held", "within chance", "without results", "missing"]
     table = markdown_table(header, lines, ["text", "text", *["number"] * 4, "text"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,7 @@ class Verdict(StrEnum):
 
     HELD = "held"
     NOT_HELD = "not held"
+    UNSETTLED = "not held: not settled by the seeds"
     OPEN = "cannot be told yet"
 
 
@@ -26,8 +26,8 @@ class Part:
 
     ``of`` and ``than`` are methods or ``"median"``; the number is of - than, of / than, or of
     alone. It is held where the whole 95 % interval lies in the range, not held where all of it
-    lies beyond a bound, and cannot be told where results are missing or the seeds do not settle
-    it: nor do seeds that are all equal to the bound.
+    lies beyond a bound, and otherwise the seeds do not settle it: nor does one seed, nor do seeds
+    that are all equal to the bound. Without results it cannot be told.
     """
 
     measure: str
@@ -48,13 +48,13 @@ class Part:
     @property
     def verdict(self) -> Verdict:
         """Whether this part is held."""
-        if self.ours is None or math.isinf(self.ours.low):
+        if self.ours is None:
             return Verdict.OPEN
         if self.above < self.ours.low and self.ours.high < self.below:
             return Verdict.HELD
         if self.ours.high < self.above or self.ours.low > self.below:
             return Verdict.NOT_HELD
-        return Verdict.OPEN
+        return Verdict.UNSETTLED
 
     @property
     def aside(self) -> bool:
@@ -74,23 +74,20 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """Not held if any part is not, held if all are; otherwise it cannot be told yet."""
-        verdicts = {part.verdict for part in self.parts if not part.aside}
-        if Verdict.NOT_HELD in verdicts:
-            return Verdict.NOT_HELD
-        return Verdict.HELD if verdicts == {Verdict.HELD} else Verdict.OPEN
+        """Not held if any part is not, held if all are; results may still be missing."""
+        verdicts = [part.verdict for part in self.parts if not part.aside]
+        worst = [Verdict.NOT_HELD, Verdict.OPEN, Verdict.UNSETTLED, Verdict.HELD]
+        return min(verdicts, key=worst.index, default=Verdict.OPEN)
 
     @property
     def mark(self) -> str:
         """The verdict in words, and what numbers it rests on, or does without."""
         told = [part for part in self.parts if part.ours is not None]
-        complete = bool(told) and all(part.ours is not None or part.aside for part in self.parts)
-        unsettled = complete and self.verdict is Verdict.OPEN
-        words = ["not settled by the seeds" if unsettled else self.verdict.value]
+        words = [self.verdict.value]
         words += _in_part("on a stand-in", [bool(part.stand_in) for part in told])
         words += _in_part("projected", [part.projected for part in told])
         without = _told_absent(part for part in self.parts if part.ours is not None or part.aside)
-        words += [f"without {without}"] if without and words[0] != Verdict.OPEN.value else []
+        words += [f"without {without}"] if without and self.verdict is not Verdict.OPEN else []
         return ", ".join(words)
 
     def count(self, verdict: Verdict) -> int:

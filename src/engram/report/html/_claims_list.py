@@ -32,7 +32,12 @@ _COLUMNS = (
     Column("mark", number=False),
 )
 _BESIDE = 3  # numbers that stand beside a claim; all are in its table
-_CLASSES = {Verdict.HELD: "held", Verdict.NOT_HELD: "not-held", Verdict.OPEN: "open"}
+_CLASSES = {
+    Verdict.HELD: "held",
+    Verdict.NOT_HELD: "not-held",
+    Verdict.UNSETTLED: "open",
+    Verdict.OPEN: "open",
+}
 
 
 def claims_list(claims: Sequence[Claim]) -> Markup:
@@ -62,13 +67,11 @@ def _claim(claim: Claim) -> Markup:
 
 
 def _counts(claim: Claim) -> str:
-    without = sum(part.ours is None for part in claim.parts)
-    unsettled = claim.count(Verdict.OPEN) - without
     counts = {
         "held": claim.count(Verdict.HELD),
         "not held": claim.count(Verdict.NOT_HELD),
-        "within chance": unsettled,
-        "without results": without,
+        "within chance": claim.count(Verdict.UNSETTLED),
+        "without results": claim.count(Verdict.OPEN),
     }
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     all_of_them = f"{len(claim.parts)} {'number' if len(claim.parts) == 1 else 'numbers'}"
@@ -79,7 +82,7 @@ def _counts(claim: Claim) -> str:
 def _decisive(claim: Claim) -> list[Part]:
     """Return the numbers that decide the mark: those against it first, then the closest calls."""
     told = [part for part in claim.parts if part.ours is not None]
-    order = [Verdict.NOT_HELD, Verdict.OPEN, Verdict.HELD]
+    order = [Verdict.NOT_HELD, Verdict.UNSETTLED, Verdict.HELD]
     return sorted(told, key=lambda part: (order.index(part.verdict), _slack(part)))[:_BESIDE]
 
 
@@ -129,9 +132,8 @@ def _numbers(part: Part, digits: int, unit: str) -> list[str]:
 
 
 def _mark(part: Part) -> str:
-    if part.verdict is not Verdict.OPEN:
-        return part.verdict.value
-    return part.missing if part.ours is None else "within chance"
+    told = {Verdict.UNSETTLED: "within chance", Verdict.OPEN: part.missing}
+    return told.get(part.verdict, part.verdict.value)
 
 
 def _range(part: Part) -> str:

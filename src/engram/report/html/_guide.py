@@ -25,7 +25,8 @@ _ENTRIES = (
         "Stand-ins",
         "Where the paper's data, or the weights it starts from, could not be had, others stand in. "
         "Such results are named so wherever they are shown, and the paper's numbers beside them "
-        "are of the real thing: the order of the methods can be compared, their heights cannot. "
+        "are of the real thing: the order of the methods can be compared, their heights cannot. A "
+        "claim that says by how much is judged by the stand-in's own numbers, as its mark says. "
         "Results on any other data, called other-…, have no number of the paper's beside them.",
     ),
     (
