@@ -175,3 +175,24 @@ def test_a_run_is_the_same_alone_or_stacked():
 def test_moved_columns_are_refused():
     with pytest.raises(EngramError, match="columns must be None for a ResNet"):
         build().predict(torch.zeros(1, 3, 8, 8), torch.zeros(2, 5), 0)
+
+
+@pytest.mark.parametrize(("column", "rows"), [(0, 4), (1, 2), (2, 1)])
+def test_images_are_predicted_in_parts_that_fit(monkeypatch, column, rows):
+    """What the stages of a column read for an image of 8 × 8 pixels, by hand: 5 parts of it."""
+    method = build(dtype=torch.float64)
+    learn(method, range(3), dtype=torch.float64)
+    images = torch.randn(9, 3, 8, 8, dtype=torch.float64)
+    whole = method.predict(images, None, column)
+    states = 3 * 64 + WIDTH * 64 + WIDTH * 64 + 2 * WIDTH * 16 + 4 * WIDTH * 4
+    monkeypatch.setattr("engram.models._progressive_resnet._TEST_NUMBERS", 4 * states + states // 2)
+    seen, trace = set(), ResNet.trace
+    monkeypatch.setattr(ResNet, "trace", lambda *given: [seen.add(len(given[2])), trace(*given)][1])
+    torch.testing.assert_close(method.predict(images, None, column), whole)
+    assert max(seen) == rows
+
+
+def test_an_image_too_large_is_predicted_alone(monkeypatch):
+    method = build(seeds=(0,))
+    monkeypatch.setattr("engram.models._progressive_resnet._TEST_NUMBERS", 1)
+    assert method.predict(torch.randn(2, 3, 8, 8), None, 0).shape == (1, 2, CLASSES)

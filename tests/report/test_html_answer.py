@@ -113,7 +113,7 @@ def test_a_page_of_one_s_own_data_is_not_about_the_paper():
     assert "#claims" not in page.links
     for word in ("not in this store yet", "cannot be told yet", "diamond", "Stand-ins"):
         assert word not in page.words
-    assert [*page.data] == [f"{TABLE}-3x20", f"{TABLE}-3x50", f"{TABLE}-over-examples-3"]
+    assert [*page.data] == [f"{TABLE}-3x20", f"{TABLE}-3x50"]
 
 
 def test_beside_the_paper_s_benchmarks_one_s_own_data_comes_later():

@@ -105,3 +105,12 @@ def test_times_of_two_devices_do_not_make_a_line():
     assert charts["seconds"]["value"] == "seconds of a run, on NVIDIA H200"
     assert charts["seconds"]["series"][0]["mean"] == [None, 40, 50]
     assert None not in charts["accuracy"]["series"][0]["mean"]
+
+
+def test_one_method_of_many_that_was_run_elsewhere_too_is_no_sweep():
+    rows = [make_row(method, 0, tasks=20) for method in ("van", "a-gem")]
+    rows.append(make_row("van", 0, tasks=30))
+    over = "permuted-mnist-over-tasks-55000"
+    assert over not in report(rows).data
+    assert over in report([*rows, make_row("a-gem", 0, tasks=30)]).data
+    assert over in report([rows[0], rows[2]]).data

@@ -20,7 +20,8 @@ from engram.models._residual import Pass, leaves
 if TYPE_CHECKING:  # which makes these columns
     from engram.models._resnet import ResNet
 
-_TEST_ROWS = 250  # images predicted at once: the states of all columns take much memory
+_TEST_ROWS = 250  # images predicted at once, or fewer:
+_TEST_NUMBERS = 2**29  # the states of all columns for these, which take much memory
 
 
 class ProgressiveResNet(Progressive):
@@ -78,16 +79,25 @@ class ProgressiveResNet(Progressive):
     def predict(self, inputs: Tensor, places: Tensor | None, column: int) -> Tensor:
         """Return a column's logits for images [B, 3, height, width] that all runs share."""
         images = self.network.images(inputs, places, len(self.columns[0]))
+        rows = min(_TEST_ROWS, max(1, _TEST_NUMBERS // (self._states(images) * (column + 1))))
         logits = [
             torch.cat(
                 [
                     self._logits(run, part, column, self._pass(run, column))
-                    for part in torch.split(mine, _TEST_ROWS)
+                    for part in torch.split(mine, rows)
                 ]
             )
             for run, mine in enumerate(images)
         ]
         return torch.stack(logits)
+
+    def _states(self, images: Tensor) -> int:
+        """Return how many numbers the stages of one column read for one image."""
+        area, numbers = images.shape[-2] * images.shape[-1], 0
+        for width, stride in zip(self.network.widths, self.network.strides, strict=False):
+            numbers += width * area
+            area //= stride**2
+        return numbers
 
     def _layout(self, earlier: int) -> Layout:
         """Return where everything is in a column that reads ``earlier`` others."""

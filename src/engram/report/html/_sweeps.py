@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from engram.report._quantities import quantity, representatives
@@ -32,7 +32,10 @@ class Sweep(NamedTuple):
 
 
 def sweeps(summaries: Sequence[Summary], standard: Standard) -> list[Sweep]:
-    """Return a sweep for every two or more settings that differ in examples, or in tasks, alone."""
+    """Return a sweep for every two or more settings that differ in examples, or in tasks, alone.
+
+    Where there are several methods, at least two of them make a line.
+    """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     found = {
         setting: representatives(lines, standard) for setting, lines in by_setting(trained).items()
@@ -45,7 +48,14 @@ def sweeps(summaries: Sequence[Summary], standard: Standard) -> list[Sweep]:
         _sweep(axis, sorted(group, key=_along(axis)), found, standard)
         for (_, axis, _), group in groups.items()
         if len({getattr(setting, axis) for setting in group}) > 1
+        and _compares(found[setting] for setting in group)
     ]
+
+
+def _compares(settings: Iterable[Iterable[str]]) -> bool:
+    """Say whether two methods, or the only one, are in several settings."""
+    points = Counter(method for methods in settings for method in methods)
+    return sum(count > 1 for count in points.values()) >= min(2, len(points))
 
 
 def _sweep(
