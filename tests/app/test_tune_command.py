@@ -55,9 +55,8 @@ def test_the_best_of_the_grid_is_chosen_printed_and_stored_with_every_trial(sear
         "0.01 89.30 ± 0.50 chosen",
         "0.001 79.30 ± 0.50",
     ]
-    assert out.splitlines()[-1] == (
-        "Chosen: epsilon=0.01. To use it: engram run permuted-mnist mega-i --tuned"
-    )
+    usage = f"engram run permuted-mnist mega-i --tuned --store {path}"
+    assert out.splitlines()[-1] == f"Chosen: epsilon=0.01. To use it: {usage}"
     (choice,) = choices(path)
     assert choice.chosen == {"epsilon": 0.01}
     assert (choice.seeds, choice.device) == (2, "cpu")
@@ -208,7 +207,7 @@ def test_a_choice_is_for_its_own_method(search, path, laboratory):
         specify(asked(path, "van", "mega-i"), laboratory)
     command = shlex.join(["engram", "tune", "permuted-mnist", "mega-i", "--store", str(path)])
     assert str(error.value) == (
-        f"Nothing is chosen for mega-i on permuted-mnist yet: `{command}` does it."
+        f"Nothing is chosen for mega-i on permuted-mnist in {str(path)!r}: `{command}` does it."
     )
 
 
@@ -216,7 +215,9 @@ def test_without_a_store_there_is_no_choice_and_none_is_made(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["run", "permuted-mnist", "mega-i", "--tuned"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.endswith("yet: `engram tune permuted-mnist mega-i` does it.\n")
+    assert result.stderr.endswith(
+        " in 'engram-results/store.sqlite': `engram tune permuted-mnist mega-i` does it.\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,8 +4,10 @@ import json
 
 import pytest
 from official_layouts import cifar_arrays, write_cifar_binary
+from typer.testing import CliRunner
 
 from engram.cli import _data
+from engram.cli._app import app
 from engram.errors import EngramError
 
 
@@ -47,6 +49,15 @@ def test_as_json(folder, capsys):
 def test_what_is_here_is_not_fetched(folder, capsys):
     _data.fetch("cifar-100", folder=folder)
     assert capsys.readouterr().out == f"{folder / 'cifar-100-binary'}\n"
+
+
+def test_json_is_for_the_list_alone(folder):
+    words = ["data", "--json", "fetch", "cifar-100", "--data", str(folder)]
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, result.output) == (
+        2,
+        "engram: --json is for the list of data sets: `engram data --json`.\n",
+    )
 
 
 def test_an_unknown_name_lists_the_valid_ones(folder):

@@ -11,6 +11,7 @@ import typer
 from engram import __version__
 from engram.cli import _findings, _training
 from engram.cli._options import DataOption, DeviceOption, JsonOption, one_sentence, use_data
+from engram.errors import EngramError
 
 app = typer.Typer(
     help="Lifelong learning with an episodic memory: run the paper's experiments.",
@@ -45,7 +46,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _engram(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     pass
@@ -53,9 +55,15 @@ def _engram(
 
 @data_app.callback(invoke_without_command=True)
 def _listing(context: typer.Context, data: DataOption = None, json: JsonOption = False) -> None:
-    """List the data sets: what is here, its size and licence, where the rest comes from."""
+    """List the data sets, or fetch one.
+
+    The list says what is here, its size and licence, and where the rest comes from.
+    """
     if context.invoked_subcommand is not None:
         context.obj = data
+        with one_sentence():
+            if json:
+                raise EngramError("--json is for the list of data sets: `engram data --json`.")
         return
     with one_sentence():
         use_data(data)
@@ -67,7 +75,7 @@ def _listing(context: typer.Context, data: DataOption = None, json: JsonOption =
 @data_app.command()
 def fetch(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="e.g. cifar-100.")],
+    name: Annotated[str, typer.Argument(help="One that `engram data` lists, e.g. cifar-100.")],
     data: DataOption = None,
 ) -> None:
     """Download a data set, check it and unpack it, unless it is here."""
@@ -84,7 +92,7 @@ def bench(
         Path | None, typer.Option("--json", metavar="FILE", help="Keep the numbers in a file.")
     ] = None,
 ) -> None:
-    """Measure what steps cost on this machine."""
+    """Measure what training steps cost on this machine."""
     with one_sentence():
         from engram.cli import _bench
 

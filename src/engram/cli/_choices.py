@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from engram import runs
+from engram.cli._options import DEFAULT_STORE
 from engram.settings import Scalar
 
 
@@ -61,6 +64,16 @@ def origin(choice: runs.Choice) -> str:
             count(choice.seeds, "seed"),
         ]
     )
+
+
+def command(words: Sequence[str], store: Path) -> str:
+    """Return a command that a user may give; the store is named unless it is the usual one.
+
+    >>> command(["engram", "tune", "mine"], Path("my results.sqlite"))
+    "engram tune mine --store 'my results.sqlite'"
+    """
+    named = [] if store == DEFAULT_STORE else ["--store", str(store)]
+    return shlex.join([*words, *named])
 
 
 def count(number: int, name: str) -> str:

@@ -39,7 +39,7 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Say what would run, on what, for how long; no run.")
     ] = False,
 ) -> None:
-    """Run what is missing of the paper's experiments, or of your own, and write the report.
+    """Run what the store lacks of a study, then write the report.
 
     Results are stored as they are finished: what was stopped goes on with the same command.
     """
@@ -64,18 +64,21 @@ def results(
     store: StoreOption = DEFAULT_STORE,
     benchmark: Annotated[str | None, typer.Option(help="Only those on this benchmark.")] = None,
     method: Annotated[str | None, typer.Option(help="Only those of this method.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only training, or only tuning.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Only those on these tasks: training or tuning.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Only those made on this device.")] = None,
     json: JsonOption = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print a line of CSV for each run.")] = False,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write them as JSON-lines.")
+        Path | None, typer.Option(metavar="FILE", help="Write those that are shown as JSON-lines.")
     ] = None,
     merge: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take in a store, or JSON-lines.")
+        Path | None,
+        typer.Option(metavar="FILE", help="First take in those of a store, or JSON-lines."),
     ] = None,
 ) -> None:
-    """Show the results in a store, take in others, or write them to a file."""
+    """Show the results in a store; take in others, or write a file."""
     with one_sentence():
         import engram.protocol
         from engram.cli import _results
@@ -95,10 +98,14 @@ def results(
 def report(
     store: StoreOption = DEFAULT_STORE,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The page; else beside the store.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The page; report.html beside the store unless given."),
     ] = None,
 ) -> None:
-    """Write one page of everything in a store, and figures for papers."""
+    """Write an HTML page of all results in a store, and figures.
+
+    The figures, for papers, lie in a folder beside the page.
+    """
     with one_sentence():
         import engram.protocol
         from engram.cli import _report

@@ -17,17 +17,26 @@ from engram.runs import Terminated
 
 StoreOption = Annotated[Path, typer.Option(help="The file that holds the results.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+DeviceOption = Annotated[
+    str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")
+]
 ExamplesOption = Annotated[
-    int | None, typer.Option(help="Training examples in each task; all unless given.")
+    int | None,
+    typer.Option(help="Training examples in each task; all, or the preset's, unless given."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting; see run --help-settings."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting, as often as you like; see run --help-settings.",
+    ),
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The folder that holds the data; else ENGRAM_DATA."),
+    typer.Option(
+        metavar="DIR", help="The folder that holds the data; else $ENGRAM_DATA, else the cache."
+    ),
 ]
 CheckpointOption = Annotated[
     float,

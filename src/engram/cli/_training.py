@@ -32,13 +32,21 @@ def run(
             "permuted-mnist-600 or many-permutations-30; folder:PATH or table:PATH."
         ),
     ],
-    methods: Annotated[list[str], typer.Argument(metavar="METHOD...", help="e.g. van mega-ii.")],
+    methods: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="METHOD...",
+            help="One or more, e.g. van mega-ii; an unknown name is answered with all names.",
+        ),
+    ],
     seeds: Annotated[int, typer.Option(help="How many runs of each method, seeds 0, 1, ...")] = 5,
-    tasks: Annotated[int | None, typer.Option(help="Tasks; the paper's unless given.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(help="How many tasks; the benchmark's unless given.")
+    ] = None,
     examples: ExamplesOption = None,
     settings: SetOption = None,
     tuned: Annotated[
-        bool, typer.Option("--tuned", help="Use what `engram tune` chose; --set goes first.")
+        bool, typer.Option("--tuned", help="Use what `engram tune` chose; --set wins over it.")
     ] = False,
     device: DeviceOption = "auto",
     data: DataOption = None,
@@ -47,9 +55,13 @@ def run(
     deterministic: DeterministicOption = False,
     record: Annotated[
         str | None,
-        typer.Option(metavar="steps", help="Keep what every step is made of, beside the store."),
+        typer.Option(
+            metavar="steps", help="Keep every step's losses, weights and angles, beside the store."
+        ),
     ] = None,
-    record_every: Annotated[int, typer.Option(help="Keep one of so many steps.")] = 1,
+    record_every: Annotated[
+        int, typer.Option(help="With --record: keep one of so many steps.")
+    ] = 1,
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there too.")
     ] = None,
@@ -61,7 +73,7 @@ def run(
         bool, typer.Option("--help-settings", help="List the settings with their values; no run.")
     ] = False,
 ) -> None:
-    """Train methods on a benchmark and store, print and plot what comes of it.
+    """Train methods on a benchmark; store, print and plot results.
 
     Results are stored as they are finished, and what the store has is not computed again.
     """
@@ -100,7 +112,7 @@ def run(
 
 def tune(
     benchmark: Annotated[str, typer.Argument(help="Where to tune, e.g. permuted-mnist.")],
-    method: Annotated[str, typer.Argument(help="e.g. mega-i.")],
+    method: Annotated[str, typer.Argument(help="One that has a grid, e.g. mega-i.")],
     seeds: Annotated[int, typer.Option(help="How many runs of each trial, seeds 0, 1, ...")] = 3,
     tasks: Annotated[int | None, typer.Option(help="Tuning tasks; three unless given.")] = None,
     examples: ExamplesOption = None,
@@ -113,9 +125,10 @@ def tune(
     deterministic: DeterministicOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Try a method's grid of settings on the tuning tasks, which are no training tasks.
+    """Choose a method's settings on tasks that no run trains on.
 
-    Every trial and the choice, the best average accuracy, are stored; `engram run --tuned` uses it.
+    Every point of the method's grid is tried. The trials are stored, and so is the choice, the best
+    average accuracy; `engram run --tuned` uses it.
     """
     with one_sentence():
         use_data(data)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engram import report, runs
-from engram.cli._choices import score_text, values_text
+from engram.cli._choices import command, score_text, values_text
 from engram.cli._console import stdout_console
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._request import TuningRequest, parse
@@ -63,7 +63,8 @@ def tune(
             return 1
         choice = _choose(specs, seeds, opened, laboratory, request.command)
         _keep(choice, opened)
-    _print(choice, request, as_json)
+    words = ["engram", "run", request.benchmark, request.method, "--tuned"]
+    _print(choice, command(words, store), as_json)
     return 0
 
 
@@ -112,7 +113,7 @@ def _keep(choice: runs.Choice, store: runs.Store) -> None:
         store.add([choice])
 
 
-def _print(choice: runs.Choice, request: TuningRequest, as_json: bool) -> None:
+def _print(choice: runs.Choice, usage: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**choice.as_json(), "remark": _remark(choice)}, indent=1))
         return
@@ -129,8 +130,7 @@ def _print(choice: runs.Choice, request: TuningRequest, as_json: bool) -> None:
     stdout_console().print(table)
     if remark := _remark(choice):
         print(remark)
-    command = f"engram run {request.benchmark} {request.method} --tuned"
-    print(f"Chosen: {values_text(best.settings)}. To use it: {command}")
+    print(f"Chosen: {values_text(best.settings)}. To use it: {usage}")
 
 
 def _remark(choice: runs.Choice) -> str | None:

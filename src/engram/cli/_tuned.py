@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram import runs
-from engram.cli._choices import origin, values_text
-from engram.cli._options import DEFAULT_STORE
+from engram.cli._choices import command, origin, values_text
 from engram.errors import EngramError
 
 if TYPE_CHECKING:
@@ -46,11 +44,10 @@ class Chosen:
     def _nothing(self, spec: Spec, given: Mapping[str, str]) -> EngramError:
         # What cannot be tuned at all says so itself.
         self._laboratory.tuning_specs(self._benchmark, spec.method, overrides=given)
-        words = ["engram", "tune", self._benchmark, spec.method]
-        words += [] if self._store == DEFAULT_STORE else ["--store", str(self._store)]
+        told = command(["engram", "tune", self._benchmark, spec.method], self._store)
         return EngramError(
-            f"Nothing is chosen for {spec.method} on {self._benchmark} yet: "
-            f"`{shlex.join(words)}` does it."
+            f"Nothing is chosen for {spec.method} on {self._benchmark} in {str(self._store)!r}: "
+            f"`{told}` does it."
         )
 
 
