@@ -121,3 +121,13 @@ def test_what_a_killed_process_left_is_found_and_nothing_of_other_files(tmp_path
     path, other = tmp_path / "a[b].txt", tmp_path / "a[b].c.txt"
     with replacement(path) as part, replacement(other):
         assert list(leftovers(path)) == [part]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(EngramError, match="pipe' cannot be written: what is there is no file"):
+        write(whole_file, path, "new")
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]

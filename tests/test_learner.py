@@ -266,3 +266,15 @@ def test_other_mistakes_are_told():
         learner.observe({"x": torch.ones(2, 5)})
     with pytest.raises(EngramError, match="'optimizer', 'memory'"):
         learner.load_state_dict({"model": {}})
+
+
+def test_a_sentence_of_torchs_ends_once():
+    learner = build(MEGA2(), Reservoir(20))
+    state = learner.state_dict()
+    state["model"] = {name: tensor[:1] for name, tensor in state["model"].items()}
+    for mistake in (
+        lambda: learner.observe(batch(0)[0], torch.full((6,), 7)),
+        lambda: learner.load_state_dict(state),
+    ):
+        with pytest.raises(EngramError, match=r"[^. ]\.$"):
+            mistake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import uuid
@@ -34,8 +35,10 @@ def replacement(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
     It lies beside ``path``, ends like it, and is made with the rights of ``mode``, less the umask.
     Any number of threads and processes may write the same file: the last one's stays. After an
-    error nothing is left, and what was there before still is.
+    error nothing is left, and what was there before still is. A device or a pipe is not replaced.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a folder says so itself
+        raise OSError(errno.EEXIST, "what is there is no file")
     part = path.parent / f".{path.name}.{uuid.uuid4().hex}{_ENDING}{path.suffix}"
     try:
         part.touch(mode, exist_ok=False)

@@ -34,7 +34,8 @@ def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tenso
         return functional.cross_entropy(outputs, classes)
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise EngramError(
-            f"The model's outputs have no cross-entropy with the classes {shown(classes)}: {error}."
+            f"The model's outputs have no cross-entropy with the classes {shown(classes)}: "
+            f"{str(error).rstrip('. ')}."
         ) from error
 
 
@@ -166,7 +167,8 @@ class Learner:
             except EngramError:
                 raise
             except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-                raise EngramError(f"The state is not of this {name}: {error}.") from error
+                told = str(error).rstrip(". ")
+                raise EngramError(f"The state is not of this {name}: {told}.") from error
 
     def _parts(self) -> dict[str, Any]:
         return {"model": self.model, "optimizer": self.optimizer, "memory": self.memory}

@@ -1,5 +1,7 @@
 """A mistake gets one clear sentence, and the mixer is ready for the next step."""
 
+import sys
+
 import pytest
 import torch
 from gradient_oracles import POOLED, examples, loss_on, network, sgd, written
@@ -150,3 +152,73 @@ def test_one_tensor_is_no_collection_of_parameters(model):
 def test_a_value_is_a_single_number(model, value):
     with pytest.raises(EngramError, match="value must be a single number"):
         engram.backward([loss_on(model, BATCH)], model.parameters(), MEGA2(), values=[value])
+
+
+class Breaks(torch.autograd.Function):
+    """The identity; its backward pass raises, after those of what was computed from it."""
+
+    @staticmethod
+    def forward(_, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(_, gradient):  # noqa: ARG004
+        raise RuntimeError("out of memory")
+
+
+@pytest.mark.parametrize("rule", POOLED, ids=repr)
+def test_a_pass_that_breaks_off_leaves_no_part_of_a_gradient(rule):
+    first, second = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    losses = [Breaks.apply(first).sum(), second.square().sum()]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        engram.backward(losses, [first, second], rule)
+    assert first.grad is None
+    assert second.grad is None
+
+
+def interrupted(step, line):
+    """Take a step until so many lines of the package have begun; tell whether that was."""
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if "engram" not in frame.f_globals["__name__"]:
+            return None
+        lines += event == "line"
+        if lines == line:
+            raise KeyboardInterrupt
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        step()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(previous)
+    return False
+
+
+def test_whatever_interrupts_a_step_finds_a_whole_gradient_or_none(model):
+    def step():
+        mixer.backward(loss_on(model, BATCH) / 2)
+        mixer.backward(loss_on(model, BATCH) / 2)
+        mixer.backward(loss_on(model, BATCH), row="memory")
+        mixer.mix()
+
+    line = 1
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
+    step()
+    whole = [parameter.grad.clone() for parameter in model.parameters()]
+    while True:
+        for parameter in model.parameters():
+            parameter.grad = None
+        mixer = engram.GradientMixer(sgd(model), MEGA2())
+        if not interrupted(step, line):
+            break
+        found = [parameter.grad for parameter in model.parameters()]
+        if any(gradient is not None for gradient in found):
+            assert all(map(torch.equal, found, whole)), f"at line {line}"
+        line += 1
+    assert line > 100

@@ -93,6 +93,31 @@ def test_losses_may_share_a_graph(rule):
     torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
 
 
+class KeepsNoGraph(torch.autograd.Function):
+    """The identity, as part of what torch.compile makes of a model: its graph cannot be kept."""
+
+    @staticmethod
+    def forward(_, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        if torch._C._autograd._get_current_graph_task_keep_graph():
+            raise RuntimeError("This backward function was compiled with non-empty donated buffers")
+        return gradient
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_a_compiled_models_losses_have_graphs_of_their_own(rule):
+    model, plain = network(), network()
+    batches = [examples(1, 4), examples(2, 7)]
+    losses = [KeepsNoGraph.apply(loss_on(model, batch)) for batch in batches]
+    mix = engram.backward(losses, model.parameters(), rule)
+    expected = engram.backward([loss_on(plain, each) for each in batches], plain.parameters(), rule)
+    assert mix.weights.tolist() == expected.weights.tolist()
+    assert torch.equal(written(model.parameters()), written(plain.parameters()))
+
+
 @pytest.mark.parametrize("rule", RULES, ids=name)
 def test_a_rule_without_a_gram_matrix_takes_one_backward_pass(rule, monkeypatch):
     passes, original = [], torch.autograd.backward

@@ -9,6 +9,7 @@ import pytest
 import torch
 from faulty_methods import FAULTS, CountingOpenly, Insatiable, MemorySettings, Plain
 
+from engram.errors import EngramError
 from engram.methods import Entry, MethodSettings, names
 from engram.methods import _method as register_of_methods
 from engram.streams import load_mnist
@@ -134,3 +135,9 @@ def test_the_page_for_users_shows_a_method_that_conforms(monkeypatch, capsys):
     assert len(blocks[0].splitlines()) < 40
     assert str([*EVERY, "captured"]) in capsys.readouterr().out
     assert len(namespace["outcome"].accuracy) == 3
+
+
+@pytest.mark.parametrize("mistake", [3, Plain])
+def test_what_is_no_method_is_refused(mistake):
+    with pytest.raises(EngramError, match="method must be the name of one, or its Entry, not "):
+        check_method(mistake)

@@ -89,13 +89,13 @@ def test_a_copy_goes_on_as_the_original_does_and_apart_from_it(policy, copied):
 def test_a_storage_and_its_copies_write_to_the_slots_they_are_told(copied, writes):
     storages, expected = [TensorStorage()], [[0] * 8]
     storages[0].resize(8, torch.zeros(1, dtype=torch.int64))
-    storages[0].write([*range(8)], [torch.zeros(8, dtype=torch.int64)])
+    storages[0].commit(storages[0].stage([*range(8)], [torch.zeros(8, dtype=torch.int64)]))
     for number, slots in enumerate(writes):
         storages.append(copied(storages[-1]))
         expected.append([*expected[-1]])
         for turn, storage in enumerate(storages):
             own = [(slot + turn) % 8 for slot in slots]  # each one's are others
-            storage.write(own, [torch.full((len(own),), number)])
+            storage.commit(storage.stage(own, [torch.full((len(own),), number)]))
             for slot in own:
                 expected[turn][slot] = number
     held = [storage.read(torch.arange(8)).tolist() for storage in storages]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.gradients._loss import check_loss, compared_value
+from engram.gradients._matrix import Gradient
 from engram.gradients._mix import Mix, check_rule, mix_rows, weigh
 from engram.gradients._rows import clear_gradients, differentiate
 from engram.rules import Rule
@@ -45,17 +46,29 @@ def backward(
     unique = _unique(parameters)
     compared = _compared(losses, values)
     if rule.needs_gram:
-        last = len(losses) - 1
-        rows = [
-            differentiate(loss, unique, retain_graph=place < last)
-            for place, loss in enumerate(losses)
-        ]
-        return mix_rows(rule, compared, rows, unique)
+        return mix_rows(rule, compared, _rows(losses, unique), unique)
     mix = weigh(rule, compared)
     clear_gradients(unique)
     shares = zip(mix.weights.unbind(), losses, strict=True)
-    torch.autograd.backward(losses, [w.to(loss.dtype).view(loss.shape) for w, loss in shares])
+    try:
+        torch.autograd.backward(losses, [w.to(loss.dtype).view(loss.shape) for w, loss in shares])
+    except BaseException:
+        clear_gradients(unique)  # of a part of it, no optimiser is to take a step
+        raise
     return mix
+
+
+def _rows(losses: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Gradient]:
+    """Differentiate each loss; their graph, which they may share, is kept up to the last."""
+    *others, last = losses
+    try:
+        rows = [differentiate(loss, parameters, retain_graph=True) for loss in others]
+    except RuntimeError as error:
+        if "donated buffer" not in str(error):
+            raise
+        # What torch.compile makes may refuse to keep its graph: then each loss has one of its own.
+        rows = [differentiate(loss, parameters) for loss in others]
+    return [*rows, differentiate(last, parameters)]
 
 
 def backward_each(

@@ -33,6 +33,9 @@ class GradientMixer:
     ``.grad`` None. The mixer owns ``.grad``: what it held before is dropped, no ``zero_grad`` is
     needed. A pooled rule never has more than two gradients in memory.
 
+    A step that is given up between ``backward`` and ``mix`` leaves its rows: call ``mix`` and take
+    no step, or make a new mixer, or the next step is added to them.
+
     Args:
         optimizer: holds the parameters; read at every call.
         rule: how the rows are weighed.
@@ -109,6 +112,7 @@ class GradientMixer:
             filled.add_gradient(scaled, optimized(self._optimizer))
         except BaseException:
             self._rows = {}  # the rows may hold a part of what they should
+            clear_gradients(optimized(self._optimizer))  # so may .grad, where it was being cleared
             raise
         self._rows[row] = filled
 
@@ -134,7 +138,11 @@ class GradientMixer:
         scale = None
         if self._scaler is not None:
             scale = self._scaler.scale(torch.ones_like(losses[0]))  # not read back to the host
-        return mix_rows(self._rule, losses, gradients, trained, scale)
+        try:
+            return mix_rows(self._rule, losses, gradients, trained, scale)
+        except BaseException:
+            clear_gradients(trained)  # an interruption may come when some of them are written
+            raise
 
     def _check_name(self, row: Hashable) -> None:
         """Refuse a second reference row where the rule wants one."""

@@ -46,9 +46,9 @@ def differentiate(
     retain_graph: bool = False,
 ) -> Gradient:
     """Return the loss's gradient, added to the ``known`` one, and leave every ``.grad`` None."""
-    for place, parameter in enumerate(parameters):
-        parameter.grad = None if known is None else known[place]
     try:
+        for place, parameter in enumerate(parameters):
+            parameter.grad = None if known is None else known[place]
         torch.autograd.backward(loss, retain_graph=retain_graph)
         return [parameter.grad for parameter in parameters]
     finally:

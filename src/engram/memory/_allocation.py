@@ -17,7 +17,8 @@ def allocate(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> 
     far apart are then read an eighth faster.
     """
     count = math.prod(shape)
-    if device.type != "cpu" or not count:
-        return torch.empty(tuple(shape), dtype=dtype, device=device)
-    numbers = np.empty(count * dtype.itemsize, np.uint8)
-    return torch.from_numpy(numbers).view(dtype).view(tuple(shape))
+    with torch.inference_mode(False):  # what is made in inference mode cannot be written after it
+        if device.type != "cpu" or not count:
+            return torch.empty(tuple(shape), dtype=dtype, device=device)
+        numbers = np.empty(count * dtype.itemsize, np.uint8)
+        return torch.from_numpy(numbers).view(dtype).view(tuple(shape))

@@ -47,10 +47,10 @@ class Draws:
         All of them are always in order.
         """
         if count >= available:
-            return torch.arange(available)
+            return torch.arange(available, device="cpu")
         if self._question != (count, available):
+            self._ahead.clear()  # first: an interruption never leaves answers to another question
             self._question, self._block = (count, available), 1
-            self._ahead.clear()
         if not self._ahead:
             block = [
                 draw(available, count, self.generator, shuffle=True) for _ in range(self._block)

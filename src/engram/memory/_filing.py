@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engram.memory._example import Id
-from engram.memory._groups import Group, Groups, Key
+from engram.memory._group import Group
+from engram.memory._groups import Groups, Key
+from engram.memory._journal import Journal
+from engram.memory._moves import Newcomer, Offer
 from engram.memory._policies import Policy
-from engram.memory._slots import Newcomer, Offer, Slots
+from engram.memory._slots import Facts, Slots
 from engram.memory._table import NONE
 
 _POOL: Key = (NONE, NONE)
@@ -19,10 +22,21 @@ class Filing:
     def __init__(self, policy: Policy, max_examples: int | None) -> None:
         self.policy = policy
         self.max_examples: int | None = None
-        self.slots = Slots()
-        self.groups = Groups(policy.uniform, policy.group_limit)
+        self.journal: Journal = []
+        self.slots = Slots(self.journal)
+        self.groups = Groups(policy.uniform, policy.group_limit, self.journal)
         if max_examples is not None:
             self.restrict(max_examples)
+
+    def begin(self) -> None:
+        """Note how to undo whatever comes, but for who comes and who leaves."""
+        limits = self.max_examples, self.groups.limit
+        self.journal.append((self._restore, *limits, self.slots.facts()))
+
+    def _restore(self, max_examples: int | None, limit: int, facts: Facts) -> None:
+        self.max_examples = max_examples
+        self.groups.refile(limit)
+        self.slots.restore(facts)
 
     def restrict(self, max_examples: int) -> None:
         """Lower the budget; only while nothing is held."""
@@ -42,15 +56,15 @@ class Filing:
     def offer(self, offers: Iterable[Offer]) -> None:
         """Keep each newcomer or not, one after another, as the policy and its chance decide."""
         slots, groups, by_class = self.slots, self.groups, self.policy.by_class
+        journal = self.journal
         for newcomer, chance in offers:
             key = newcomer[2:4] if by_class else _POOL
             group = groups.by_key.get(key) or groups.insert(key)
-            group.seen += 1
             if len(group.members) < group.limit and self._make_room(group, chance):
                 groups.grow(key, newcomer[1])
                 slots.append(newcomer)
                 continue
-            leaving = group.exchange(newcomer[1], chance)
+            leaving = group.exchange(newcomer[1], chance, journal)
             if leaving is None:
                 continue
             slot = slots.slot_of[leaving]

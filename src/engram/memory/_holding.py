@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -94,22 +94,39 @@ class Holding(Sampling):
         return Prepared(batch, tensors, metadata, size)
 
     def file(self, prepared: Prepared) -> None:
-        """Add what `prepare` has checked."""
-        ledger, storage, size = self._ledger, self.storage, prepared.size
-        if not size:
-            return
-        if len(ledger) + size > storage.rows:
+        """Add what `prepare` has checked: all of it or, where it is interrupted, nothing."""
+        if prepared.size:
+            with self._lock:
+                self._change(lambda: self._file(prepared), prepared.tensors)
+
+    def _change(self, books: Callable[[], list[int]], tensors: list[Tensor]) -> None:
+        """Change the books, then the rows: both or neither, also where it is interrupted."""
+        ledger, storage, staged = self._ledger, self.storage, None
+        journal = ledger.begin()
+        try:
+            slots = books()
+            staged = storage.stage(slots, tensors, ledger.moves)
+            storage.commit(staged)
+            journal.clear()
+        except BaseException:
+            if staged is None:  # no row has changed
+                ledger.undo()
+            else:
+                storage.commit(staged)
+                journal.clear()
+            raise
+
+    def _file(self, prepared: Prepared) -> list[int]:
+        if len(self._ledger) + prepared.size > self.storage.rows:
             self._make_room(prepared)
-        slots = ledger.file(prepared.metadata)
-        if ledger.moves is not None:
-            storage.move(ledger.moves)
-        storage.write(slots, prepared.tensors)
+        return self._ledger.file(prepared.metadata)
 
     def _make_room(self, prepared: Prepared) -> None:
-        """Allocate rows before the books change: running out of memory leaves them as they were."""
+        """Allocate rows before the books change."""
         rows, needed = self.storage.rows, len(self._ledger) + prepared.size
         if rows and rows == self._ledger.capacity:
             return
+        self._ledger.note(vars(self.storage).update, dict(vars(self.storage)))
         if self.max_bytes is not None and not rows:
             self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
         rows = self._ledger.rows(max(needed, 2 * rows), at_once=self.max_bytes is not None)
@@ -117,4 +134,5 @@ class Holding(Sampling):
 
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
-        self._ledger.end_task()
+        with self._lock:
+            self._ledger.end_task()

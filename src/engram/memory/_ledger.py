@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from engram.errors import EngramError
-from engram.memory._books import Books
-from engram.memory._columns import Ids, Incoming, Integers
-from engram.memory._example import Id, Tags, Where
+from engram.memory._columns import Ids, Integers
+from engram.memory._entries import Entries
+from engram.memory._example import Tags, Where
+from engram.memory._moves import Moves
 from engram.memory._policies import Policy, natural, policy_from_json, policy_to_json, positive
-from engram.memory._slots import Moves, Offer
 from engram.memory._state import from_bytes, load_filing, save_filing, to_bytes
 from engram.memory._table import Indices
 
 
-class Ledger(Books):
+class Ledger(Entries):
     """The books of a memory: ids, tasks, labels and tags by slot. It never sees a tensor.
 
     Slots 0..len-1 are taken, and those below `available` may be sampled. With ``max_examples`` a
@@ -44,17 +44,7 @@ class Ledger(Books):
             raise EngramError(f"policy is {policy!r}; give one such as Reservoir(1000).")
         if max_examples is not None:
             positive("max_examples", max_examples)
-        seed = natural("seed", seed)
-        super().__init__(policy, max_examples)
-        self.moves: Moves | None = None
-        """What the last `add` asks a storage to move before it writes; as a rule nothing (None).
-
-        Rows move where an example of a finished task makes room for a current one (a full memory,
-        a task taken up again), and where an id comes back as another class.
-        """
-        self._generator = np.random.default_rng((seed, 0))
-        self._next_id = 0
-        self._erased: dict[Id, None] = {}
+        super().__init__(policy, max_examples, natural("seed", seed))
 
     def restrict(self, max_examples: int) -> None:
         """Lower the budget; only while nothing is held."""
@@ -75,60 +65,22 @@ class Ledger(Books):
         many examples there are. A storage follows `moves` before it writes.
         """
         batch = self.prepare(tasks, labels, ids, tags, count=count)
-        return np.array(self.file(batch), np.int64)
-
-    def file(self, batch: Incoming) -> list[int]:
-        """File what `prepare` has checked; return the slots as `add` does."""
-        count = len(batch.tasks)
-        chances = self._generator.random(count).tolist() if self.policy.uniform else [0.0] * count
-        names = self._names(batch.ids, count)
-        filing = self._filing
-        columns = zip(range(count), names, batch.tasks, batch.labels, batch.tags, strict=True)
-        offers = zip(columns, chances, strict=True)
-        filing.offer(offers if batch.ids is None else self._unknown(offers))
-        slots, self.moves = filing.slots.settle(count)
-        if self.policy.include_current or self.moves is not None:
-            self._by_task = None
-        return slots
-
-    def _unknown(self, offers: Iterable[Offer]) -> Iterator[Offer]:
-        """Pass over what was erased, update what is held, and yield the rest, each in its turn."""
-        for newcomer, chance in offers:
-            if newcomer[1] not in self._erased and not self._filing.update(newcomer):
-                yield newcomer, chance
-
-    def _names(self, ids: list[Id] | None, count: int) -> Sequence[Id]:
-        """Return the ids, numbers that were never used where none are given."""
-        if ids is None:
-            self._next_id += count
-            numbers = range(self._next_id - count, self._next_id)
-            self._filing.slots.expect_up_to(self._next_id - 1)
-            return numbers
-        self._filing.slots.expect(ids)
-        self._reserve(ids)
-        return ids
-
-    def _reserve(self, ids: list[Id]) -> None:
-        """Keep the numbers to come clear of these ids."""
-        self._next_id = max([self._next_id, *(id + 1 for id in ids if isinstance(id, int))])
+        with self.change():
+            return np.array(self.file(batch), np.int64)
 
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
         if not self.policy.include_current:
+            self._by_task = None  # first: an interruption never leaves it behind
             self._filing.slots.sealed = len(self)
-            self._by_task = None
 
     def erase(self, ids: Ids | None = None, where: Where | None = None) -> Moves | None:
         """Drop these for good: their ids, held or not, never enter again.
 
         Returns what a storage has to move and to clear; None if nothing was held.
         """
-        leaving = self.named(ids, where)
-        self._erased.update(dict.fromkeys(leaving))
-        self._reserve(leaving)
-        self._filing.discard(leaving)
-        self._by_task = None
-        return self._filing.slots.settle(0)[1]
+        with self.change():
+            return self.drop(self.named(ids, where))
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything, the generator included, as arrays and JSON values."""

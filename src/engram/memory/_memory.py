@@ -1,28 +1,25 @@
-"""The episodic memory: governed, and lasting."""
+"""The episodic memory, and how it lasts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from engram.errors import EngramError, shown
 from engram.memory import _file
-from engram.memory._columns import Ids, Integers, integers
 from engram.memory._draws import Draws
-from engram.memory._example import Erasure, Example, Sample, Where
-from engram.memory._holding import Holding
+from engram.memory._example import Erasure
+from engram.memory._governing import Governing
 from engram.memory._ledger import Ledger
 from engram.memory._policies import policy_from_json, positive
 from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors, trusting_nobody
 from engram.memory._tensor_storage import TensorStorage
 
 
-class Memory(Holding):
+class Memory(Governing):
     """Examples of the past, kept by a policy in a storage (`TensorStorage`), within a budget.
 
     ``max_examples`` and ``max_bytes`` bound what is held; the bytes are those of the storage's
@@ -31,6 +28,9 @@ class Memory(Holding):
 
     An example that was erased is gone: its row is overwritten, its id never enters again, and the
     record of it, in ``erasures``, is saved with the memory.
+
+    Threads may share a memory. Whatever interrupts a change of it, Ctrl-C as well as a lack of
+    memory, finds it as it was before or as it is after.
 
     >>> from engram.memory import Reservoir
     >>> memory = Memory(Reservoir(capacity=100), max_bytes=640)
@@ -44,49 +44,13 @@ class Memory(Holding):
     ('withdrawn', 6)
     """
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the tensors that the storage has allocated."""
-        return self.storage.nbytes
-
-    def examples(self) -> Iterator[Example]:
-        """Iterate over the metadata of everything held, in slot order."""
-        return self._ledger.examples()
-
-    def read(self, slots: Integers) -> Sample:
-        """Return the examples in these slots, available or not."""
-        wanted = np.array(integers("slots", slots, None), np.int64)
-        if not len(self) or ((wanted < 0) | (wanted >= len(self))).any():
-            raise EngramError(
-                f"The memory holds the slots 0 to {len(self) - 1}; not {shown(slots)}."
-            )
-        return self._read(torch.from_numpy(wanted))
-
-    def erase(
-        self, ids: Ids | None = None, where: Where | None = None, reason: str = ""
-    ) -> Erasure:
-        """Erase examples for good, by id or by metadata, and return the record of it.
-
-        ``where`` is a function of an `Example`, or the values its fields must have:
-        ``{"task": 3, "label": 7, "tags": {"customer": "x"}}``. An id that is not held is recorded
-        too, and never enters.
-        """
-        if not isinstance(reason, str):  # it is saved with the memory
-            raise EngramError(f"reason is {shown(reason)}; give a string.")
-        leaving = self._ledger.named(ids, where)
-        moves = self._ledger.erase(leaving)
-        if moves is not None:
-            self.storage.move(moves)
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        self.erasures.append(Erasure(when, tuple(leaving), reason))
-        return self.erasures[-1]
-
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything as tensors and JSON values, the generators included."""
-        state = self._state()
-        rows = state["storage"]["rows"]
-        rows.update({place: tensor.clone() for place, tensor in rows.items()})
-        return state
+        with self._lock:
+            state = self._state()
+            rows = state["storage"]["rows"]
+            rows.update({place: tensor.clone() for place, tensor in rows.items()})
+            return state
 
     def _state(self) -> dict[str, Any]:
         """Return `state_dict` with the storage's own rows: for a file, they need no copy."""
@@ -110,8 +74,15 @@ class Memory(Holding):
             draws.load_state_dict(to_arrays(state["draws"]))
             records = from_bytes(state["erasures"].cpu().numpy())
             erasures = [Erasure(when, tuple(ids), reason) for when, ids, reason in records]
-            self._take_over(state, ledger)
-        self._ledger, self._draws, self.erasures = ledger, draws, erasures
+            books = ledger, draws, erasures, state["max_bytes"]
+            with self._lock:
+                before = dict(vars(self.storage))
+                try:
+                    self._take_over(state, ledger)
+                    self._ledger, self._draws, self.erasures, self.max_bytes = books
+                except BaseException:
+                    vars(self.storage).update(before)
+                    raise
 
     def _take_over(self, state: Mapping[str, Any], ledger: Ledger) -> None:
         """Fill the storage with as many rows as the ledger knows, or leave it as it is."""
@@ -124,14 +95,14 @@ class Memory(Holding):
             raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
         rows = ledger.rows(len(ledger), at_once=max_bytes is not None)
         self.storage.load_state_dict(stored, rows)
-        self.max_bytes = max_bytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file; a failure leaves an older file as it was.
 
         An `IndexStorage` saves its indices, not the data.
         """
-        _file.write(path, self._state())
+        with self._lock:  # no row may change between the checksum and the writing
+            _file.write(path, self._state())
 
     @classmethod
     def load(

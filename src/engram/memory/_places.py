@@ -17,7 +17,7 @@ class Places:
 
     def __init__(self) -> None:
         # Together, so that an interruption never leaves one without the other.
-        self._held = array("q"), torch.empty(0, dtype=torch.int64)
+        self._held = array("q"), torch.empty(0, dtype=torch.int64, device="cpu")
 
     def fill(self, slots: list[int]) -> Tensor:
         """Return the slots as a tensor of the host, which the next call may fill again."""

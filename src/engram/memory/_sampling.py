@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -20,9 +21,13 @@ _POOLED = 0  # stands for all tasks together
 
 
 class Sampling:
-    """Draws slots that the ledger has made available, and reads them from the storage."""
+    """Draws slots that the ledger has made available, and reads them from the storage.
+
+    One lock is held by whatever reads or changes the memory, so that threads may share it.
+    """
 
     def __init__(self, ledger: Ledger, storage: TensorStorage, seed: int) -> None:
+        self._lock = threading.RLock()
         self.storage = storage
         self._ledger = ledger
         self._draws = Draws(natural("seed", seed))
@@ -30,8 +35,13 @@ class Sampling:
         self._views: list[Tensor] = []  # of the table's columns
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the views behind: those of a copy are of its own table."""
-        return {**vars(self), "_table": None, "_views": []}
+        """Leave the views and the lock behind: those of a copy are its own."""
+        state = {**vars(self), "_table": None, "_views": []}
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
 
     @property
     def available(self) -> int:
@@ -48,8 +58,9 @@ class Sampling:
         All of them, in the order in which they lie, if there are no more. With ``by_task``: up to
         ``count`` of each task. None where nothing is available.
         """
-        draws = self._draw(count, by_task, in_order=False)
-        samples = {task: self._read(slots) for task, slots in draws.items()}
+        with self._lock:
+            draws = self._draw(count, by_task, in_order=False)
+            samples = {task: self._read(slots) for task, slots in draws.items()}
         if by_task:
             return samples or None
         return samples.get(_POOLED)
@@ -64,14 +75,15 @@ class Sampling:
         are read a fifth faster.
         """
         place, read = self.storage.place, self.storage.read
-        with_tasks = with_tasks and self._ledger.has_tasks
-        return [
-            (
-                read(place(slots)),
-                place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
-            )
-            for slots in self._draw(count, by_task, in_order=True).values()
-        ]
+        with self._lock:
+            with_tasks = with_tasks and self._ledger.has_tasks
+            return [
+                (
+                    read(place(slots)),
+                    place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
+                )
+                for slots in self._draw(count, by_task, in_order=True).values()
+            ]
 
     def _draw(self, count: int, by_task: bool, *, in_order: bool) -> dict[int, Tensor]:
         """Return slots drawn without replacement: of each task, or of all; none of nothing."""
@@ -94,8 +106,9 @@ class Sampling:
     def _columns(self) -> list[Tensor]:
         """Return the tasks, the labels and the numbers by slot, as tensors on the host."""
         if self._table is not self._ledger.table:
+            # The views first: an interruption never leaves those of another table.
+            self._views = [torch.from_numpy(column) for column in self._ledger.table]
             self._table = self._ledger.table
-            self._views = [torch.from_numpy(column) for column in self._table]
         return self._views
 
     def _read(self, slots: Tensor) -> Sample:

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from engram.memory._example import Example, Id, Tags
+from engram.memory._journal import Journal
+from engram.memory._moves import Moves, Newcomer
 from engram.memory._table import NONE, Indices, Table
 
-Newcomer: TypeAlias = tuple[int, Id, int, int, Tags | None]
-"""An example at the door: its place in the batch, its id, task, label and tags."""
-
-Offer: TypeAlias = tuple[Newcomer, float]
-"""A newcomer and its chance, a uniform draw from [0, 1)."""
-
-
-class Moves(NamedTuple):
-    """Rows that change their slot, for a storage to follow.
-
-    Read the rows ``source``, write them to ``target``, then clear the rows from ``length`` (what
-    is held now) to ``previous`` (what was held before).
-
-    >>> Moves(source=np.array([9]), target=np.array([4]), length=9, previous=10).length
-    9
-    """
-
-    source: Indices
-    target: Indices
-    length: int
-    previous: int
+Facts: TypeAlias = tuple[int, int, bool, bool, bool]
+"""How many sit there, how many are sealed, and whether there are tasks, labels, numbers for ids."""
 
 
 class Slots:
     """The columns of the table: slots 0..len-1 are taken, those below ``sealed`` for sampling.
 
     Between two calls of `settle` it keeps track of where every row comes from, so that any
-    sequence of changes amounts to one set of moves followed by one set of writes.
+    sequence of changes amounts to one set of moves followed by one set of writes. How to undo them
+    is noted in the journal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self.sealed = 0
         self.has_tasks = self.has_labels = False  # of those held: all or none
         self.ids: list[Id] = []
@@ -108,13 +93,20 @@ class Slots:
     def replace(self, slot: int, newcomer: Newcomer) -> None:
         """Seat a newcomer in a slot that another one leaves."""
         place, id, task, label, tags = newcomer
-        ids, slot_of, table = self.ids, self.slot_of, self.table
-        del slot_of[ids[slot]]
+        ids, slot_of, all_tags = self.ids, self.slot_of, self.tags
+        table = self.table
+        tasks, labels = table.tasks, table.labels
+        leaving = ids[slot]
+        # As `_note` does, written out: this is where most of them are.
+        self._journal.append(
+            (_reseat, self, slot, leaving, all_tags[slot], tasks[slot], labels[slot])
+        )
+        del slot_of[leaving]
         slot_of[id] = slot
         ids[slot] = id
-        self.tags[slot] = tags
-        table.tasks[slot] = task
-        table.labels[slot] = label
+        all_tags[slot] = tags
+        tasks[slot] = task
+        labels[slot] = label
         if self.numeric:
             table.numbers[slot] = id  # type: ignore[assignment]
         self._incoming[slot] = place  # a row that was to move here is overwritten by the write
@@ -127,6 +119,7 @@ class Slots:
             self._relocate(self.sealed, slot)
             slot = self.sealed
         last = len(self.ids) - 1
+        self._note(last)
         self._relocate(last, slot)
         self.ids.pop()
         self.tags.pop()
@@ -137,6 +130,7 @@ class Slots:
     def _relocate(self, source: int, target: int) -> None:
         if source == target:
             return
+        self._note(target)
         self.ids[target] = self.ids[source]
         self.tags[target] = self.tags[source]
         self.slot_of[self.ids[source]] = target
@@ -161,3 +155,30 @@ class Slots:
             moves = Moves(pairs[:, 0], pairs[:, 1], len(self.ids), self._previous)
         self._start()
         return slots, moves
+
+    def _note(self, slot: int) -> None:
+        """Note who sits in a slot."""
+        table = self.table
+        who = self.ids[slot], self.tags[slot], table.tasks[slot], table.labels[slot]
+        self._journal.append((_reseat, self, slot, *who))
+
+    def facts(self) -> Facts:
+        """Return what `restore` is to be told when a change is undone."""
+        return len(self.ids), self.sealed, self.has_tasks, self.has_labels, self.numeric
+
+    def restore(self, facts: Facts) -> None:
+        """Undo the rest when everybody sits where they did: who came, and what is counted."""
+        length, self.sealed, self.has_tasks, self.has_labels, self.numeric = facts
+        del self.ids[length:], self.tags[length:]
+        self.slot_of = {id: slot for slot, id in enumerate(self.ids)}
+        if self.numeric:
+            self.table.array[2, :length] = self.ids
+        self._start()
+
+
+def _reseat(slots: Slots, slot: int, id: Id, tags: Tags | None, task: int, label: int) -> None:
+    """Undo what made somebody leave a slot, which may be gone."""
+    for column in (slots.ids, slots.tags):
+        column.extend([None] * (slot + 1 - len(column)))  # type: ignore[list-item]
+    slots.ids[slot], slots.tags[slot] = id, tags
+    slots.table.tasks[slot], slots.table.labels[slot] = task, label

@@ -84,6 +84,7 @@ def load_filing(policy: Policy, state: Mapping[str, Any]) -> Filing:
         members = state["members"][start : start + size].tolist()
         start += size
         filing.groups.restore((task, label), limit, seen, [slots.ids[slot] for slot in members])
+    filing.journal.clear()
     return filing
 
 

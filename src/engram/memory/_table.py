@@ -35,8 +35,9 @@ class Table:
         self._take(np.concatenate([self.array, np.empty_like(self.array)], axis=1))
 
     def _take(self, array: Indices) -> None:
-        self.array = array
-        self.tasks, self.labels, self.numbers = (memoryview(column) for column in array)
+        # Together, so that an interruption never leaves columns of another array.
+        columns = [memoryview(column) for column in array]
+        self.array, (self.tasks, self.labels, self.numbers) = array, columns
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the columns behind: those of a copy are of its own array."""

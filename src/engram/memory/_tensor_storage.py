@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.memory._allocation import allocate
+from engram.memory._moves import Moves
 from engram.memory._places import Places
-from engram.memory._slots import Moves
 from engram.memory._structure import (
     Batch,
     Structure,
@@ -21,6 +21,9 @@ from engram.memory._structure import (
     own_labels,
     rebuild,
 )
+
+Staged: TypeAlias = list[tuple[Tensor, Tensor, Tensor]]
+"""Rows of which the places are to be overwritten with values, one after another."""
 
 
 class TensorStorage:
@@ -107,24 +110,39 @@ class TensorStorage:
         self.device, self.rows, self._rows = device, rows, new
         self._on_host = device.type == "cpu"
 
-    def write(self, slots: list[int], tensors: list[Tensor]) -> None:
-        """Write each example to its slot; -1 is nowhere."""
+    def stage(self, slots: list[int], tensors: list[Tensor], moves: Moves | None = None) -> Staged:
+        """Return what writes each example to its slot (-1 is nowhere), after the moves.
+
+        Nothing has changed yet. What may fail is done here: `commit` only overwrites.
+        """
+        staged = [] if moves is None else self._staged_moves(moves)
         if -1 in slots:
             kept = [place for place, slot in enumerate(slots) if slot >= 0]
-            slots, chosen = [slots[place] for place in kept], torch.tensor(kept, dtype=torch.int64)
+            slots = [slots[place] for place in kept]
+            chosen = torch.tensor(kept, dtype=torch.int64, device="cpu")
             tensors = [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
         if slots:
             target = self.place(self._places.fill(slots))
             for row, tensor in zip(self._rows, tensors, strict=True):
                 own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
-                row.index_copy_(0, target, own.detach() if own.requires_grad else own)
+                staged.append((row, target, own.detach() if own.requires_grad else own))
+        return staged
 
-    def move(self, moves: Moves) -> None:
-        """Move rows, and overwrite the rows that are free now with zeros."""
+    def _staged_moves(self, moves: Moves) -> Staged:
+        """Return what moves rows, and overwrites the rows that are free now with zeros."""
         source, target = (self.place(torch.from_numpy(slots)) for slots in moves[:2])
+        length = moves.length
+        free = self.place(torch.arange(length, max(length, moves.previous), device="cpu"))
+        staged = []
         for row in self._rows:
-            row.index_copy_(0, target, row.index_select(0, source))
-            row[moves.length : moves.previous] = 0
+            staged.append((row, target, row.index_select(0, source)))
+            staged.append((row, free, row.new_zeros(()).expand(len(free), *row.shape[1:])))
+        return staged
+
+    def commit(self, staged: Staged) -> None:
+        """Overwrite what is staged; after an interruption it is done whole by doing it again."""
+        for row, target, values in staged:
+            row.index_copy_(0, target, values)
 
     def place(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the host on the storage's device."""

@@ -72,8 +72,9 @@ class Rule(ABC):
         The promises are those of a call; ``precision`` is that of the dot products.
         """
         dtype = {32: torch.float32, 64: torch.float64}[precision.bits]
-        matrix = None if gram is None else torch.tensor(gram, dtype=dtype)
-        weights: list[float] = self(torch.tensor(losses, dtype=torch.float64), matrix).tolist()
+        matrix = None if gram is None else torch.tensor(gram, dtype=dtype, device="cpu")
+        values = torch.tensor(losses, dtype=torch.float64, device="cpu")
+        weights: list[float] = self(values, matrix).tolist()
         return weights
 
     @abstractmethod

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from engram.errors import EngramError, shown
 from engram.methods import Entry, MethodSettings, method_entry
 from engram.settings import Scalar
 from engram.testing import _checks, _keeping
@@ -40,6 +41,8 @@ def check_method(method: str | Entry, **settings: Scalar) -> list[str]:
     ['settings', 'corners', 'seeded', 'predictions', 'stacked', 'one pass', 'resumed', 'budget']
     """
     entry = method_entry(method) if isinstance(method, str) else method
+    if not isinstance(entry, Entry):
+        raise EngramError(f"method must be the name of one, or its Entry, not {shown(method)}.")
     build: Callable[..., MethodSettings] = entry.settings
     subject = Subject(entry, build(**{"batch_size": _BATCH_SIZE, **settings}))
     learner = subject.course().method

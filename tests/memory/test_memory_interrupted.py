@@ -1,0 +1,172 @@
+"""Whatever interrupts a change of the memory, wherever, finds it as before or as after."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import engram.memory
+from engram.errors import EngramError
+from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir, TensorStorage
+
+SOURCES = str(Path(engram.memory.__file__).parent)
+
+
+def batch(start, count):
+    numbers = torch.arange(start, start + count)
+    return numbers.double().unsqueeze(-1).expand(-1, 2), numbers % 3
+
+
+def filled(policy, **budget):
+    """A memory with a finished task and a current one; ids are numbers."""
+    memory = Memory(policy, **budget)
+    memory.add(batch(0, 6), tasks=0)
+    memory.end_task()
+    memory.add(batch(10, 2), tasks=1, tags={"source": "a"})
+    return memory
+
+
+def named(memory):
+    """Examples that are held already come back: as they were, as other classes, twice."""
+    memory.add(batch(20, 3), tasks=2, ids=[7, "new", "new"])
+
+
+MEMORIES = {
+    "ClassRing": lambda: filled(ClassRing(1)),
+    "ClassRing within a budget": lambda: filled(ClassRing(2, include_current=True), max_examples=5),
+    "ClassSample within a budget": lambda: filled(ClassSample(4), max_examples=5),
+    "Reservoir": lambda: filled(Reservoir(4)),
+    "Fifo": lambda: filled(Fifo(4)),
+}
+CHANGES = {
+    "add": lambda memory: memory.add(batch(30, 2), tasks=0),
+    "add by name": named,
+    "erase": lambda memory: memory.erase(ids=[5, 7, "none"], reason="withdrawn"),
+    "end_task": lambda memory: memory.end_task(),
+}
+
+
+def comparable(value):
+    if isinstance(value, dict):
+        return {name: comparable(own) for name, own in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(comparable, value))
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def told(memory):
+    """All that can be told of a memory, but for when something was erased."""
+    state = comparable(memory.state_dict())
+    state["erasures"] = [record[1:] for record in memory.erasures]
+    return state, memory.nbytes, memory.available
+
+
+def future(memory):
+    """What a memory is after it has gone on, which tells what no state does."""
+    memory.add(batch(40, 3), tasks=3)
+    memory.erase(ids=[40])
+    memory.end_task()
+    memory.add(batch(50, 4), tasks=4)
+    return told(memory), comparable(memory.sample(3))
+
+
+def interrupted(change, memory, line):
+    """Change the memory, until so many lines of the package have begun; tell whether that was."""
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(SOURCES):
+            return None
+        lines += event == "line"
+        if lines == line:
+            raise KeyboardInterrupt
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        change(memory)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(previous)
+    return False
+
+
+def check_every_line(memory, change):
+    after = copy.deepcopy(memory)
+    change(after)
+    known = [told(memory), told(after)]
+    futures = [future(copy.deepcopy(memory)), future(after)]
+    line, victim = 1, copy.deepcopy(memory)
+    while interrupted(change, victim, line):
+        assert told(victim) in known, f"at line {line}"
+        if line % 3 == 0:  # of every line it would take long
+            expected = futures[known.index(told(victim))]
+            assert future(victim) == expected, f"at line {line}"
+        line, victim = line + 1, copy.deepcopy(memory)
+    assert line > 3
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_change_is_made_or_not_begun(name, change):
+    check_every_line(MEMORIES[name](), CHANGES[change])
+
+
+@pytest.mark.parametrize("memory", [Memory(ClassRing(2)), Memory(Fifo(9), max_bytes=99)])
+def test_a_memory_that_is_interrupted_by_its_first_batch_is_new(memory):
+    check_every_line(memory, lambda own: own.add(batch(0, 3), tasks=0))
+
+
+def test_a_state_is_taken_over_or_not():
+    state = MEMORIES["Fifo"]().state_dict()
+    memory = Memory(Fifo(4), max_bytes=1000)
+    memory.add(batch(60, 3), tasks=5)
+    check_every_line(memory, lambda own: own.load_state_dict(state))
+
+
+def test_an_interrupted_sample_leaves_no_draws_of_another_question():
+    memory = Memory(Reservoir(100))
+    memory.add(batch(0, 100))
+    for _ in range(3):
+        memory.sample(50)  # some more are drawn ahead
+    memory.erase(where=lambda example: example.id >= 10)
+    line, victim = 1, copy.deepcopy(memory)
+    while interrupted(lambda own: own.sample(5), victim, line):
+        sample = victim.sample(5)
+        assert sample.batch[0][:, 0].tolist() == sample.ids
+        line, victim = line + 1, copy.deepcopy(memory)
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_storage_that_runs_out_of_memory_leaves_the_books_as_they_were(name, monkeypatch):
+    memory = MEMORIES[name]()
+    before = told(memory)
+    with monkeypatch.context() as patch:
+
+        def fail(*_):
+            raise torch.OutOfMemoryError
+
+        patch.setattr(TensorStorage, "stage", fail)
+        for change in (CHANGES["add"], CHANGES["erase"]):
+            with pytest.raises(torch.OutOfMemoryError):
+                change(memory)
+            assert told(memory) == before
+    twin = MEMORIES[name]()
+    assert future(memory) == future(twin)
+
+
+def test_a_budget_that_cannot_be_allocated_is_still_the_users():
+    memory = Memory(ClassRing(10**15), max_bytes=10**15)
+    with pytest.raises(EngramError, match="cannot allocate"):
+        memory.add(batch(0, 2), tasks=0)
+    memory.max_bytes = 480  # a smaller one, after the first try
+    memory.add((torch.zeros(30), torch.zeros(30, dtype=torch.int64)), tasks=0)
+    assert len(memory) == 30
+    assert memory.nbytes == 480  # of 4 + 8 bytes each: as many as fit, of these examples
