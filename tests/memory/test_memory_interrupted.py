@@ -106,6 +106,7 @@ def check_every_line(memory, change):
     line, victim = 1, copy.deepcopy(memory)
     while interrupted(change, victim, line):
         assert told(victim) in known, f"at line {line}"
+        assert not victim._ledger._filing.journal, f"at line {line}"  # nothing of the past is kept
         if line % 3 == 0:  # of every line it would take long
             expected = futures[known.index(told(victim))]
             assert future(victim) == expected, f"at line {line}"
@@ -142,6 +143,28 @@ def test_an_interrupted_sample_leaves_no_draws_of_another_question():
         sample = victim.sample(5)
         assert sample.batch[0][:, 0].tolist() == sample.ids
         line, victim = line + 1, copy.deepcopy(memory)
+
+
+class Interrupts:
+    """A generator; what interrupts it comes when it has drawn, as a signal does."""
+
+    def __init__(self, generator):
+        self._generator, self.bit_generator = generator, generator.bit_generator
+
+    def random(self, count):
+        self._generator.random(count)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["ClassSample within a budget", "Reservoir"])
+def test_chances_that_were_drawn_in_vain_are_drawn_again(name, monkeypatch):
+    memory, twin = MEMORIES[name](), MEMORIES[name]()
+    with monkeypatch.context() as patch:
+        patch.setattr(memory._ledger, "_generator", Interrupts(memory._ledger._generator))
+        with pytest.raises(KeyboardInterrupt):
+            CHANGES["add"](memory)
+    assert told(memory) == told(twin)
+    assert future(memory) == future(twin)
 
 
 @pytest.mark.parametrize("name", MEMORIES)

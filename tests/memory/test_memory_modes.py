@@ -61,3 +61,16 @@ def test_examples_may_be_erased_while_one_looks_through_them():
         if example.id % 2 == 0:
             memory.erase(ids=[example.id])
     assert sorted(example.id for example in memory.examples()) == [1, 3, 5, 7, 9]
+
+
+def test_what_tells_whom_to_erase_may_erase_others_itself():
+    memory = Memory(Fifo(10))
+    memory.add(torch.arange(10))
+
+    def where(example):
+        memory.erase(ids=[9 - example.id])
+        return example.id == 0
+
+    memory.erase(where=where)
+    assert len(memory) == 0
+    assert len(memory.erasures) == 11

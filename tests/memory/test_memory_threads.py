@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 import torch
 
+from engram.errors import EngramError
 from engram.memory import ClassRing, Memory, Reservoir
 
 SECONDS = 0.5
@@ -92,3 +94,46 @@ def test_a_memory_can_be_saved_while_it_goes_on(tmp_path):
             yield sample
 
     assert meanwhile(work, watch) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
+@pytest.mark.skipif(sys.platform == "win32", reason="processes do not fork there")
+def test_a_forked_process_may_sample_what_a_thread_was_changing():
+    memory, begun = Memory(Reservoir(100)), threading.Event()
+    memory.add(examples(0, 50)[0])
+
+    def where(_):
+        begun.set()
+        time.sleep(0.01)
+        return True
+
+    thread = threading.Thread(target=memory.erase, kwargs={"where": where})
+    thread.start()
+    begun.wait()
+    process = multiprocessing.get_context("fork").Process(target=memory.sample, args=(3,))
+    process.start()
+    thread.join()
+    process.join(20)
+    process.kill()
+    assert process.exitcode == 0
+    memory.add(examples(50, 5)[0])
+    assert len(memory) == 5
+
+
+def test_of_two_batches_that_both_would_be_the_first_the_second_is_checked_again():
+    memory, other = Memory(Reservoir(100)), Memory(Reservoir(100))
+    first = memory.prepare(examples(0, 3)[0], tasks=0)
+    without_tasks = memory.prepare(examples(0, 3)[0])
+    wider = memory.prepare(torch.zeros(3, 65), tasks=0)
+    memory.file(first)
+    for batch in (without_tasks, wider):
+        with pytest.raises(EngramError):
+            memory.file(batch)
+    assert len(memory) == 3
+
+    behind = memory.prepare(examples(3, 2)[0], tasks=0)
+    other.add(torch.zeros(4, 65), tasks=0)
+    memory.load_state_dict(other.state_dict())
+    with pytest.raises(EngramError):
+        memory.file(behind)
+    assert len(memory) == 4

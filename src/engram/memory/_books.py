@@ -95,7 +95,8 @@ class Books:
             return identities(ids)
         if where is not None and ids is None:
             matches = condition(where)
-            return [example.id for example in self.examples() if matches(example)]
+            held = list(self.examples())  # the user's function may change who is held
+            return [example.id for example in held if matches(example)]
         raise EngramError("erase needs either ids or where.")
 
     def prepare(
@@ -110,11 +111,12 @@ class Books:
         """Return what `add` would file, or refuse it; nothing has changed yet."""
         batch = incoming(tasks, labels, ids, tags, count)
         if batch.tasks:
-            self._check(batch.tasks[0] != NONE, batch.labels[0] != NONE)
+            self.check(batch)
         return batch
 
-    def _check(self, has_tasks: bool, has_labels: bool) -> None:
+    def check(self, batch: Incoming) -> None:
         """Refuse a batch that lacks what the policy needs, or what the examples held have."""
+        has_tasks, has_labels = batch.tasks[0] != NONE, batch.labels[0] != NONE
         if self.policy.by_class and not has_labels:
             raise EngramError(
                 f"{type(self.policy).__name__} keeps examples by class; give labels, "

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 
 from engram.memory._books import Books
 from engram.memory._columns import Incoming
 from engram.memory._example import Id
-from engram.memory._journal import Journal, undo
-from engram.memory._moves import Moves, Offer
+from engram.memory._filing import Facts
+from engram.memory._journal import undo
+from engram.memory._moves import Moves, Newcomer
 from engram.memory._policies import Policy
+
+Made = TypeVar("Made")
 
 
 class Entries(Books):
@@ -27,66 +30,71 @@ class Entries(Books):
         a task taken up again), and where an id comes back as another class.
         """
         self._generator = np.random.default_rng((seed, 0))
+        self._seeded = self._generator.bit_generator.state
+        self._drawn = 0  # chances, since the generator was seeded so
         self._next_id = 0
-        self._chances: list[float] = []  # drawn by the change that goes on
         self._erased: dict[Id, None] = {}
 
-    def begin(self) -> Journal:
-        """Return the journal of a change; whoever makes it clears the journal, or does `undo`."""
-        journal = self._filing.journal
-        journal.clear()
-        self._chances = []
-        journal.append((self._restore, self._next_id))
-        self._filing.begin()
-        return journal
-
-    @contextmanager
-    def change(self) -> Iterator[None]:
-        """Make a change of the books alone: all of it or, where it is interrupted, nothing."""
-        journal = self.begin()
-        try:
-            yield
-        except BaseException:
-            self.undo()
-            raise
-        journal.clear()
+    def begin(self) -> None:
+        """Begin a change, which ends with `made` or with `undo`."""
+        filing = self._filing
+        filing.journal.clear()
+        filing.journal.append((self._restore, self._next_id, self._drawn, filing.facts()))
 
     def note(self, call: Callable[..., object], *arguments: object) -> None:
         """Note a call that undoes what the change is about to do beside the books."""
         self._filing.journal.append((call, *arguments))
 
+    def made(self) -> None:
+        """End a change: what is noted is no longer needed."""
+        self._filing.journal.clear()
+
     def undo(self) -> None:
         """Go back to where the books were when the change began."""
         undo(self._filing.journal)
 
-    def _restore(self, next_id: int) -> None:
-        self._next_id = next_id
+    def change(self, write: Callable[[], Made]) -> Made:
+        """Make a change of the books alone: all of it or, where it is interrupted, nothing."""
+        try:
+            self.begin()
+            written = write()
+            self.made()
+        except BaseException:
+            self.undo()
+            raise
+        return written
+
+    def _restore(self, next_id: int, drawn: int, facts: Facts) -> None:
+        self._filing.restore(facts)
+        self._next_id, self._drawn = next_id, drawn
         self._by_task = self.moves = None
-        if self._chances:  # back by as many draws, which is on by the rest of the period
-            draws, self._chances = 2**128 - len(self._chances), []
-            self._generator.bit_generator.advance(draws)  # type: ignore[attr-defined]
+        bits = self._generator.bit_generator
+        bits.state = self._seeded
+        bits.advance(drawn)  # type: ignore[attr-defined]
 
     def file(self, batch: Incoming) -> list[int]:
         """File what `prepare` has checked; return the slots as `add` does."""
         count = len(batch.tasks)
         chances = [0.0] * count
         if self.policy.uniform:
-            chances = self._chances = self._generator.random(count).tolist()
+            self._drawn += count
+            chances = self._generator.random(count).tolist()
         names = self._names(batch.ids, count)
         filing = self._filing
-        columns = zip(range(count), names, batch.tasks, batch.labels, batch.tags, strict=True)
-        offers = zip(columns, chances, strict=True)
-        filing.offer(offers if batch.ids is None else self._unknown(offers))
+        newcomers = zip(
+            range(count), names, batch.tasks, batch.labels, batch.tags, chances, strict=True
+        )
+        filing.offer(newcomers if batch.ids is None else self._unknown(newcomers))
         slots, self.moves = filing.slots.settle(count)
         if self.policy.include_current or self.moves is not None:
             self._by_task = None
         return slots
 
-    def _unknown(self, offers: Iterable[Offer]) -> Iterator[Offer]:
+    def _unknown(self, newcomers: Iterable[Newcomer]) -> Iterator[Newcomer]:
         """Pass over what was erased, update what is held, and yield the rest, each in its turn."""
-        for newcomer, chance in offers:
+        for newcomer in newcomers:
             if newcomer[1] not in self._erased and not self._filing.update(newcomer):
-                yield newcomer, chance
+                yield newcomer
 
     def _names(self, ids: list[Id] | None, count: int) -> Sequence[Id]:
         """Return the ids, numbers that were never used where none are given."""
@@ -99,11 +107,11 @@ class Entries(Books):
         self._reserve(ids)
         return ids
 
-    def _reserve(self, ids: list[Id]) -> None:
+    def _reserve(self, ids: Sequence[Id]) -> None:
         """Keep the numbers to come clear of these ids."""
         self._next_id = max([self._next_id, *(id + 1 for id in ids if isinstance(id, int))])
 
-    def drop(self, leaving: list[Id]) -> Moves | None:
+    def drop(self, leaving: Sequence[Id]) -> Moves | None:
         """Do what `erase` does, within a change that has begun."""
         for id in leaving:
             if id not in self._erased:

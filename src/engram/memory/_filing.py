@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from engram.memory._example import Id
 from engram.memory._group import Group
 from engram.memory._groups import Groups, Key
 from engram.memory._journal import Journal
-from engram.memory._moves import Newcomer, Offer
+from engram.memory._moves import Newcomer
 from engram.memory._policies import Policy
-from engram.memory._slots import Facts, Slots
+from engram.memory._seats import Facts as Seated
+from engram.memory._slots import Slots
 from engram.memory._table import NONE
+
+Facts: TypeAlias = tuple[int | None, int, Seated]
+"""The budget, the common limit of the groups, and what the slots have to tell."""
 
 _POOL: Key = (NONE, NONE)
 
@@ -28,15 +33,15 @@ class Filing:
         if max_examples is not None:
             self.restrict(max_examples)
 
-    def begin(self) -> None:
-        """Note how to undo whatever comes, but for who comes and who leaves."""
-        limits = self.max_examples, self.groups.limit
-        self.journal.append((self._restore, *limits, self.slots.facts()))
+    def facts(self) -> Facts:
+        """Return what `restore` is to be told when a change is undone."""
+        return self.max_examples, self.groups.limit, self.slots.facts()
 
-    def _restore(self, max_examples: int | None, limit: int, facts: Facts) -> None:
-        self.max_examples = max_examples
+    def restore(self, facts: Facts) -> None:
+        """Undo the rest when the journal has put back who came and who left."""
+        self.max_examples, limit, seated = facts
         self.groups.refile(limit)
-        self.slots.restore(facts)
+        self.slots.restore(seated)
 
     def restrict(self, max_examples: int) -> None:
         """Lower the budget; only while nothing is held."""
@@ -53,18 +58,19 @@ class Filing:
         """Return the group of a task and a class."""
         return (task, label) if self.policy.by_class else _POOL
 
-    def offer(self, offers: Iterable[Offer]) -> None:
+    def offer(self, newcomers: Iterable[Newcomer]) -> None:
         """Keep each newcomer or not, one after another, as the policy and its chance decide."""
         slots, groups, by_class = self.slots, self.groups, self.policy.by_class
-        journal = self.journal
-        for newcomer, chance in offers:
-            key = newcomer[2:4] if by_class else _POOL
-            group = groups.by_key.get(key) or groups.insert(key)
+        journal, find = self.journal, groups.by_key.get
+        for newcomer in newcomers:
+            _, id, task, label, _, chance = newcomer
+            key = (task, label) if by_class else _POOL
+            group = find(key) or groups.insert(key)
             if len(group.members) < group.limit and self._make_room(group, chance):
-                groups.grow(key, newcomer[1])
+                groups.grow(key, id)
                 slots.append(newcomer)
                 continue
-            leaving = group.exchange(newcomer[1], chance, journal)
+            leaving = group.exchange(id, chance, journal)
             if leaving is None:
                 continue
             slot = slots.slot_of[leaving]
@@ -85,7 +91,7 @@ class Filing:
 
     def update(self, newcomer: Newcomer) -> bool:
         """Take the newcomer for the one held under its id; False if it is to be offered anew."""
-        _, id, task, label, _ = newcomer
+        _, id, task, label, _, _ = newcomer
         slot = self.slots.slot_of.get(id)
         if slot is None:
             return False

@@ -10,7 +10,7 @@ import torch
 
 from engram.errors import EngramError, shown
 from engram.memory._columns import Ids, Integers, integers
-from engram.memory._example import Erasure, Example, Id, Sample, Where
+from engram.memory._example import Erasure, Example, Sample, Where
 from engram.memory._holding import Holding
 
 
@@ -52,12 +52,12 @@ class Governing(Holding):
             leaving = self._ledger.named(ids, where)
             when = datetime.now(UTC).isoformat(timespec="seconds")
             record = Erasure(when, tuple(leaving), reason)
-            self._change(lambda: self._erase(leaving, record), [])
+            self._change(self._erase, record, [])
             return record
 
-    def _erase(self, leaving: list[Id], record: Erasure) -> list[int]:
+    def _erase(self, record: Erasure) -> list[int]:
         """Let examples leave the books, and record it; nobody comes instead."""
-        self._ledger.drop(leaving)
+        self._ledger.drop(record.ids)
         self._ledger.note(self.erasures.__delitem__, slice(len(self.erasures), None))
         self.erasures.append(record)
         return []

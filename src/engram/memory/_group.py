@@ -117,7 +117,8 @@ def _list_again(members: list[Id], length: int, place: int, leaving: Id, last: I
     members[place] = leaving
 
 
-def shorten(members: Members, length: int) -> None:
-    """Undo what let newcomers in beside those who were there."""
-    while len(members) > length:
-        members.pop()
+def shrink(group: Group, size: int, seen: int, turn: int) -> None:
+    """Undo what let a newcomer in beside those who were there."""
+    group.seen, group.turn = seen, turn
+    while len(group.members) > size:
+        group.members.pop()

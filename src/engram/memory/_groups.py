@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from engram.memory._example import Id
-from engram.memory._group import Group, Ring, Uniform, reset, shorten
+from engram.memory._group import Group, Ring, Uniform, reset, shrink
 from engram.memory._journal import Journal
 
 Key: TypeAlias = tuple[int, int]
@@ -37,8 +37,7 @@ class Groups:
     def grow(self, key: Key, newcomer: Id) -> None:
         """Add a member to a group that has a place for it."""
         group = self.by_key[key]
-        self._note(group)
-        self._journal.append((shorten, group.members, len(group.members)))
+        self._journal.append((shrink, group, len(group.members), group.seen, group.turn))
         self._unfile(key, group)
         group.seen += 1
         group.members.append(newcomer)

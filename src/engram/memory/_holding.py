@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -24,6 +24,15 @@ class Prepared(NamedTuple):
     tensors: list[Tensor]
     metadata: Incoming
     size: int  # how many examples there are
+    books: Ledger | None  # with which it agrees; None if they were empty
+
+
+Change = TypeVar("Change")
+
+
+def _check_budget(max_bytes: int, nbytes: int) -> None:
+    if nbytes > max_bytes:
+        raise EngramError(f"max_bytes is {max_bytes}, less than the {nbytes} bytes of one example.")
 
 
 class Holding(Sampling):
@@ -81,39 +90,42 @@ class Holding(Sampling):
 
         So a training step can check its batch before it is learnt, and remember it afterwards.
         """
-        tensors = self.storage.check(batch)
-        labels = self.storage.labels(batch) if labels is None else labels
-        size = tensors[0].shape[0]
-        metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
-        if self.max_bytes is not None and not self.storage.rows:
-            nbytes = example_nbytes(tensors)
-            if nbytes > self.max_bytes:
-                raise EngramError(
-                    f"max_bytes is {self.max_bytes}, less than the {nbytes} bytes of one example."
-                )
-        return Prepared(batch, tensors, metadata, size)
+        with self._lock:
+            tensors = self.storage.check(batch)
+            labels = self.storage.labels(batch) if labels is None else labels
+            size = tensors[0].shape[0]
+            metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
+            if self.max_bytes is not None and not self.storage.rows:
+                _check_budget(self.max_bytes, example_nbytes(tensors))
+            books = self._ledger if self._ledger.ids else None
+            return Prepared(batch, tensors, metadata, size, books)
 
     def file(self, prepared: Prepared) -> None:
         """Add what `prepare` has checked: all of it or, where it is interrupted, nothing."""
         if prepared.size:
             with self._lock:
-                self._change(lambda: self._file(prepared), prepared.tensors)
+                if prepared.books is not self._ledger:  # another batch may have come first
+                    self.storage.check(prepared.batch)
+                    self._ledger.check(prepared.metadata)
+                self._change(self._file, prepared, prepared.tensors)
 
-    def _change(self, books: Callable[[], list[int]], tensors: list[Tensor]) -> None:
+    def _change(
+        self, write: Callable[[Change], list[int]], change: Change, tensors: list[Tensor]
+    ) -> None:
         """Change the books, then the rows: both or neither, also where it is interrupted."""
         ledger, storage, staged = self._ledger, self.storage, None
-        journal = ledger.begin()
         try:
-            slots = books()
+            ledger.begin()
+            slots = write(change)
             staged = storage.stage(slots, tensors, ledger.moves)
             storage.commit(staged)
-            journal.clear()
+            ledger.made()
         except BaseException:
             if staged is None:  # no row has changed
                 ledger.undo()
             else:
                 storage.commit(staged)
-                journal.clear()
+                ledger.made()
             raise
 
     def _file(self, prepared: Prepared) -> list[int]:

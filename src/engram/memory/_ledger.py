@@ -65,8 +65,7 @@ class Ledger(Entries):
         many examples there are. A storage follows `moves` before it writes.
         """
         batch = self.prepare(tasks, labels, ids, tags, count=count)
-        with self.change():
-            return np.array(self.file(batch), np.int64)
+        return self.change(lambda: np.array(self.file(batch), np.int64))
 
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
@@ -79,8 +78,8 @@ class Ledger(Entries):
 
         Returns what a storage has to move and to clear; None if nothing was held.
         """
-        with self.change():
-            return self.drop(self.named(ids, where))
+        leaving = self.named(ids, where)
+        return self.change(lambda: self.drop(leaving))
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything, the generator included, as arrays and JSON values."""
@@ -98,6 +97,7 @@ class Ledger(Entries):
         if policy != self.policy:
             raise EngramError(f"The state is of {policy}; this memory's policy is {self.policy}.")
         self._generator.bit_generator.state = state["generator"]
+        self._seeded, self._drawn = self._generator.bit_generator.state, 0
         self._next_id = state["next_id"]
         self._erased = dict.fromkeys(from_bytes(state["erased"]))
         self._filing = load_filing(policy, state["filing"])

@@ -85,7 +85,7 @@ class Memory(Governing):
                     raise
 
     def _take_over(self, state: Mapping[str, Any], ledger: Ledger) -> None:
-        """Fill the storage with as many rows as the ledger knows, or leave it as it is."""
+        """Fill the storage with as many rows as the ledger knows."""
         max_bytes, stored = state["max_bytes"], state["storage"]
         if max_bytes is not None:
             positive("max_bytes", max_bytes)

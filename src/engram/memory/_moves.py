@@ -7,11 +7,11 @@ from typing import NamedTuple, TypeAlias
 from engram.memory._example import Id, Tags
 from engram.memory._table import Indices
 
-Newcomer: TypeAlias = tuple[int, Id, int, int, Tags | None]
-"""An example at the door: its place in the batch, its id, task, label and tags."""
+Newcomer: TypeAlias = tuple[int, Id, int, int, Tags | None, float]
+"""An example at the door: its place in the batch, id, task, label, tags and chance.
 
-Offer: TypeAlias = tuple[Newcomer, float]
-"""A newcomer and its chance, a uniform draw from [0, 1)."""
+The chance is a uniform draw from [0, 1).
+"""
 
 
 class Moves(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 from engram.memory._draws import Draws, draw
 from engram.memory._example import Sample
 from engram.memory._ledger import Ledger
+from engram.memory._lock import new_lock
 from engram.memory._policies import natural
 from engram.memory._structure import Batch
 from engram.memory._table import Indices
@@ -27,7 +27,7 @@ class Sampling:
     """
 
     def __init__(self, ledger: Ledger, storage: TensorStorage, seed: int) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self.storage = storage
         self._ledger = ledger
         self._draws = Draws(natural("seed", seed))
@@ -41,7 +41,7 @@ class Sampling:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.RLock())
+        vars(self).update(state, _lock=new_lock())
 
     @property
     def available(self) -> int:

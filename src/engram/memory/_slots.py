@@ -1,40 +1,27 @@
-"""Who sits in which slot: a dense table that knows which rows a storage has to move."""
+"""Changes of who sits in which slot, and which rows a storage has to move for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
-
 import numpy as np
 
-from engram.memory._example import Example, Id, Tags
+from engram.memory._example import Id, Tags
 from engram.memory._journal import Journal
 from engram.memory._moves import Moves, Newcomer
-from engram.memory._table import NONE, Indices, Table
-
-Facts: TypeAlias = tuple[int, int, bool, bool, bool]
-"""How many sit there, how many are sealed, and whether there are tasks, labels, numbers for ids."""
+from engram.memory._seats import Facts, Seats
+from engram.memory._table import NONE
 
 
-class Slots:
-    """The columns of the table: slots 0..len-1 are taken, those below ``sealed`` for sampling.
+class Slots(Seats):
+    """The seats, and how they are taken, left and changed.
 
     Between two calls of `settle` it keeps track of where every row comes from, so that any
     sequence of changes amounts to one set of moves followed by one set of writes. How to undo them
-    is noted in the journal.
+    is noted in the journal: who left a slot, for who came is behind those who were there.
     """
 
     def __init__(self, journal: Journal) -> None:
+        super().__init__()
         self._journal = journal
-        self.sealed = 0
-        self.has_tasks = self.has_labels = False  # of those held: all or none
-        self.ids: list[Id] = []
-        self.tags: list[Tags | None] = []
-        self.slot_of: dict[Id, int] = {}
-        # By slot: the tasks, the labels and, while all are numbers, the ids once more: what a
-        # sample needs is read from an array much faster than from a list.
-        self.table = Table()
-        self.numeric = True
         self._start()
 
     def _start(self) -> None:
@@ -43,66 +30,35 @@ class Slots:
         self._incoming: dict[int, int] = {}  # slot -> place in the batch of who sits there now
         self._origin: dict[int, int] = {}  # slot -> slot where its row was at the last `settle`
 
-    @property
-    def tasks(self) -> Indices:
-        """The tasks by slot, `NONE` where there is none."""
-        return self.table.array[0, : len(self.ids)]
-
-    @property
-    def labels(self) -> Indices:
-        """The labels by slot, `NONE` where there is none."""
-        return self.table.array[1, : len(self.ids)]
-
-    def expect(self, ids: Iterable[Id]) -> None:
-        """Get ready for ids, which need not be numbers of 64 bits where the user gave some."""
-        if self.numeric:
-            self.numeric = all(type(id) is int and -NONE > id >= NONE for id in ids)
-
-    def expect_up_to(self, number: int) -> None:
-        """Get ready for ids up to a number; behind one that was given they may need 65 bits."""
-        if number >= -NONE:
-            self.numeric = False
-
-    def key(self, slot: int) -> tuple[int, int]:
-        """Return the task and the label of who sits in a slot, `NONE` where there is none."""
-        return self.table.tasks[slot], self.table.labels[slot]
-
-    def example(self, slot: int) -> Example:
-        """Return who sits in a slot."""
-        task, label = self.key(slot)
-        return Example(
-            self.ids[slot],
-            None if task == NONE else task,
-            None if label == NONE else label,
-            self.tags[slot],
-        )
-
     def append(self, newcomer: Newcomer) -> None:
         """Seat a newcomer in a slot of its own."""
-        _, id, task, label, tags = newcomer
-        slot = len(self.ids)
+        place, id, task, label, tags, _ = newcomer
+        slot, table = len(self.ids), self.table
         if not slot:
             self.has_tasks, self.has_labels = task != NONE, label != NONE
-        if slot == len(self.table):
-            self.table.double()
+        if slot == len(table):
+            table.double()
         self.ids.append(id)
         self.tags.append(tags)
         self.slot_of[id] = slot
-        self.replace(slot, newcomer)
+        table.tasks[slot] = task
+        table.labels[slot] = label
+        if self.numeric:
+            table.numbers[slot] = id  # type: ignore[assignment]
+        self._incoming[slot] = place
 
     def replace(self, slot: int, newcomer: Newcomer) -> None:
         """Seat a newcomer in a slot that another one leaves."""
-        place, id, task, label, tags = newcomer
-        ids, slot_of, all_tags = self.ids, self.slot_of, self.tags
-        table = self.table
+        place, id, task, label, tags, _ = newcomer
+        ids, all_tags, table = self.ids, self.tags, self.table
         tasks, labels = table.tasks, table.labels
         leaving = ids[slot]
         # As `_note` does, written out: this is where most of them are.
         self._journal.append(
             (_reseat, self, slot, leaving, all_tags[slot], tasks[slot], labels[slot])
         )
-        del slot_of[leaving]
-        slot_of[id] = slot
+        del self.slot_of[leaving]
+        self.slot_of[id] = slot
         ids[slot] = id
         all_tags[slot] = tags
         tasks[slot] = task
@@ -158,21 +114,12 @@ class Slots:
 
     def _note(self, slot: int) -> None:
         """Note who sits in a slot."""
-        table = self.table
-        who = self.ids[slot], self.tags[slot], table.tasks[slot], table.labels[slot]
+        who = self.ids[slot], self.tags[slot], *self.key(slot)
         self._journal.append((_reseat, self, slot, *who))
 
-    def facts(self) -> Facts:
-        """Return what `restore` is to be told when a change is undone."""
-        return len(self.ids), self.sealed, self.has_tasks, self.has_labels, self.numeric
-
     def restore(self, facts: Facts) -> None:
-        """Undo the rest when everybody sits where they did: who came, and what is counted."""
-        length, self.sealed, self.has_tasks, self.has_labels, self.numeric = facts
-        del self.ids[length:], self.tags[length:]
-        self.slot_of = {id: slot for slot, id in enumerate(self.ids)}
-        if self.numeric:
-            self.table.array[2, :length] = self.ids
+        """Undo the rest when everybody sits where they did: who came, and what was to move."""
+        super().restore(facts)
         self._start()
 
 

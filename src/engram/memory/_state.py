@@ -76,7 +76,7 @@ def load_filing(policy: Policy, state: Mapping[str, Any]) -> Filing:
     slots.expect(ids)
     rows = zip(ids, state["tasks"].tolist(), state["labels"].tolist(), strict=True)
     for slot, (id, task, label) in enumerate(rows):
-        slots.append((slot, id, task, label, tags.get(str(slot))))
+        slots.append((slot, id, task, label, tags.get(str(slot)), 0.0))
     slots.settle(len(ids))
     slots.sealed = sealed
     start = 0

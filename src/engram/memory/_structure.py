@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from torch import Tensor
+from torch import Size, Tensor, dtype, strided
 from torch import bool as bool_
 
 from engram.errors import EngramError
@@ -77,6 +77,21 @@ def check_lengths(tensors: list[Tensor]) -> None:
         raise EngramError(
             "The tensors of a batch must share their first dimension, one entry for each example; "
             f"their lengths are {told}."
+        )
+
+
+def check_examples(tensors: list[Tensor], examples: list[tuple[Size, dtype]]) -> None:
+    """Refuse tensors whose examples are not of these shapes and dtypes, if there are any yet."""
+    for tensor, (shape, kind) in zip(tensors, examples, strict=False):
+        if tensor.shape[1:] != shape or tensor.dtype != kind:
+            raise EngramError(
+                f"A tensor of the batch has examples of {tuple(tensor.shape[1:])} "
+                f"{tensor.dtype}; in the first batch they were {tuple(shape)} {kind}."
+            )
+    if any(tensor.layout is not strided or tensor.is_meta for tensor in tensors):
+        raise EngramError(
+            "The tensors of a batch must be dense and have values; one of these is sparse or "
+            "on the device 'meta'."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, TypeAlias
 
 import torch
@@ -14,6 +15,7 @@ from engram.memory._places import Places
 from engram.memory._structure import (
     Batch,
     Structure,
+    check_examples,
     check_lengths,
     describe,
     example_nbytes,
@@ -71,17 +73,7 @@ class TensorStorage:
         if kinds == self._accepted:
             return tensors
         check_lengths(tensors)
-        for tensor, (shape, dtype) in zip(tensors, self._examples, strict=False):
-            if tensor.shape[1:] != shape or tensor.dtype != dtype:
-                raise EngramError(
-                    f"A tensor of the batch has examples of {tuple(tensor.shape[1:])} "
-                    f"{tensor.dtype}; in the first batch they were {tuple(shape)} {dtype}."
-                )
-        if any(tensor.layout is not torch.strided or tensor.is_meta for tensor in tensors):
-            raise EngramError(
-                "The tensors of a batch must be dense and have values; one of these is sparse or "
-                "on the device 'meta'."
-            )
+        check_examples(tensors, self._examples)
         if self._examples:
             self._accepted = kinds
         return tensors
@@ -116,16 +108,17 @@ class TensorStorage:
         Nothing has changed yet. What may fail is done here: `commit` only overwrites.
         """
         staged = [] if moves is None else self._staged_moves(moves)
-        if -1 in slots:
-            kept = [place for place, slot in enumerate(slots) if slot >= 0]
+        kept = [place for place, slot in enumerate(slots) if slot >= 0] if -1 in slots else slots
+        if not kept:
+            return staged
+        if kept is not slots:
             slots = [slots[place] for place in kept]
-            chosen = torch.tensor(kept, dtype=torch.int64, device="cpu")
+            chosen = torch.frombuffer(array("q", kept), dtype=torch.int64)
             tensors = [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
-        if slots:
-            target = self.place(self._places.fill(slots))
-            for row, tensor in zip(self._rows, tensors, strict=True):
-                own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
-                staged.append((row, target, own.detach() if own.requires_grad else own))
+        target = self.place(self._places.fill(slots))
+        for row, tensor in zip(self._rows, tensors, strict=True):
+            own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
+            staged.append((row, target, own.detach() if own.requires_grad else own))
         return staged
 
     def _staged_moves(self, moves: Moves) -> Staged:
@@ -159,20 +152,15 @@ class TensorStorage:
         return {"kind": self.kind, "structure": self._structure, "rows": rows}
 
     def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
-        """Take over the rows and structure, copied into ``rows`` allocated ones, or neither."""
+        """Take over the rows and structure, copied into ``rows`` allocated ones."""
         if state["kind"] != self.kind:
             raise EngramError(
                 f"The state holds {state['kind']}; this memory's storage holds {self.kind}."
             )
-        before = dict(vars(self))
         self.rows, self._rows, self._examples = 0, [], []
         self._structure = self._accepted = None
-        try:
-            if state["structure"] is not None:
-                tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
-                self.resize(rows, rebuild(state["structure"], iter(tensors)))
-                for row, tensor in zip(self._rows, tensors, strict=True):
-                    row[: len(tensor)] = tensor
-        except BaseException:
-            vars(self).update(before)
-            raise
+        if state["structure"] is not None:
+            tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
+            self.resize(rows, rebuild(state["structure"], iter(tensors)))
+            for row, tensor in zip(self._rows, tensors, strict=True):
+                row[: len(tensor)] = tensor
