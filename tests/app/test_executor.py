@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -64,6 +65,25 @@ def test_every_seed_of_every_method_is_trained_once_on_all_cores(store, laborato
     assert len(workers) == min(6, len(os.sched_getaffinity(0)))
     assert os.getpid() not in workers
     assert os.environ.get("OMP_NUM_THREADS") == before
+
+
+def test_a_store_that_takes_no_results_is_told_before_anything_is_trained(
+    tmp_path, laboratory, specs, make_row
+):
+    path = tmp_path / "store.sqlite"
+    with Store(path) as made:
+        made.add([make_row("van", 0, tasks=2)])
+        units = plan_units([specs()], range(2), made, laboratory, device="cpu")
+    heard = Heard()
+    arguments = {"device": "cpu", "command": "engram run", "listener": heard}
+    with Store(path) as store:
+        store._connection.close()  # as SQLite opens a file that may only be read, by root too
+        store._connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        store._connection.isolation_level = None
+        with pytest.raises(EngramError, match="cannot be used: attempt to write a readonly"):
+            execute(units, store, laboratory.run, **arguments)
+        assert execute([], store, laboratory.run, **arguments) == 0  # there is nothing to write
+    assert heard.progress == heard.failed == []
 
 
 def test_what_the_store_has_is_left_out_unless_asked_for(store, laboratory, specs, make_row):

@@ -167,6 +167,21 @@ def test_the_table_fits_a_terminal(make_row, standard, capsys):
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("tasks", [17, 5])  # with the paper's numbers and without
+def test_a_long_label_takes_no_number_s_place(make_row, standard, capsys, tasks):
+    rows = [make_row("van", tasks=tasks), make_row("mega-i", 0, tasks=tasks, epsilon=0.012345678)]
+    rows[1] = dataclasses.replace(rows[1], seconds=9876.0)
+    wide, narrow = (
+        _printed_table(summarise(rows), standard, capsys, width).splitlines() for width in (160, 80)
+    )
+    for method in ("van", "mega-i"):
+        (whole,), (squeezed,) = (
+            [line.split() for line in lines if line.startswith(f" {method} ")]
+            for lines in (wide, narrow)
+        )
+        assert squeezed == [word for word in whole if not word.startswith("epsilon")]
+
+
 def test_one_seed_tells_no_spread(make_row, standard, capsys):
     """Neither does the only one of several that did not diverge; two that are equal do."""
     one = make_row()

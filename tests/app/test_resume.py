@@ -271,10 +271,14 @@ engram.cli.main()
 """
 
 
-def test_sigterm_ends_the_command_with_code_75_and_one_sentence(tmp_path):
+@pytest.mark.parametrize(
+    ("every", "sentence", "saved"),
+    [("7", "goes on from where the rest was saved", 1), ("0", "does the rest", 0)],
+)
+def test_sigterm_ends_the_command_with_code_75_and_one_sentence(tmp_path, every, sentence, saved):
     path, trace = tmp_path / "store.sqlite", tmp_path / "trace"
     options = ["--seeds", "1", "--tasks", "2", "--device", "cpu", "--store", str(path)]
-    settings = ["--set", "sleep=60", "--set", f"trace={trace}", "--checkpoint-every", "7"]
+    settings = ["--set", "sleep=60", "--set", f"trace={trace}", "--checkpoint-every", every]
     words = ["run", "permuted-mnist", "van", *options, *settings]
     process = subprocess.Popen(
         [sys.executable, "-c", _COMMAND, str(HERE), *words],
@@ -289,8 +293,5 @@ def test_sigterm_ends_the_command_with_code_75_and_one_sentence(tmp_path):
     os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: to the workers too
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (75, "")
-    assert err == (
-        "Stopped: what is finished is stored, and the same command goes on from where the rest "
-        "was saved.\n"
-    )
-    assert len(list((tmp_path / "store-checkpoints").iterdir())) == 1
+    assert err == f"Stopped: what is finished is stored, and the same command {sentence}.\n"
+    assert len(list(tmp_path.glob("store-checkpoints/*"))) == saved

@@ -160,6 +160,12 @@ def test_what_is_passed_over_is_told_once_by_its_ending(photos, caplog):
     ]
 
 
+def test_a_link_that_leads_nowhere_is_told_by_its_name(photos, caplog):
+    (photos / "2023").symlink_to(photos.parent / "a disk that is not here")
+    spec(photos)
+    assert "passed over: 1 2023 (a link to nowhere); JPEG" in caplog.text
+
+
 def test_what_lies_beside_train_and_test_is_told(tmp_path, caplog):
     for part in ("train", "test", "val"):
         write_photos(tmp_path / "photos" / part, {"a": {"cat": 8, "dog": 8}})

@@ -121,6 +121,21 @@ def test_numbers_are_standardised_by_the_first_task_whatever_comes_later(first, 
     assert np.abs(two).max() <= 10  # a column may wander as far as it likes
 
 
+@pytest.mark.parametrize("far", [1.7e308, 1e200, 1e150])
+def test_numbers_that_no_square_can_be_made_of_are_standardised_too(far):
+    texts = [repr(value) for value in (far, 0.0, far, 0.0, -far, 1.0)]
+    made = encode({"x": texts}, (), np.arange(4)).values[:, 0]
+    np.testing.assert_allclose(made, [1, -1, 1, -1, -3, -1], atol=1e-6)
+    later = encode({"x": ["0.1", "0.2", repr(far), repr(-far)]}, (), np.arange(2)).values[:, 0]
+    np.testing.assert_allclose(later, [-1, 1, 10, -10], atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [7, 40, 80, 1000])
+def test_a_column_of_one_number_is_left_as_far_as_it_goes_however_its_mean_is_rounded(rows):
+    made = encode({"x": ["1.1"] * rows + ["1.6"]}, (), np.arange(rows)).values[:, 0]
+    np.testing.assert_allclose(made, [0] * rows + [0.5], atol=1e-6)
+
+
 def test_a_missing_number_is_the_mean_and_marked():
     made = encode({"x": ["1", "", "3", "", "5"]}, (), np.array([0, 2]))
     assert made.values.tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1], [3, 0]]
@@ -217,6 +232,17 @@ def test_a_result_is_filed_under_the_content_and_not_under_the_path(sales, tmp_p
     for change in ({"period": "year"}, {"ignore": "width"}, {"categories": "width"}):
         assert spec(sales, **change).identity()["benchmark"] != identity["benchmark"]
     assert spec(sales, parts=7).identity() == identity  # where parts are not asked for
+
+
+def test_no_result_is_filed_under_data_that_it_was_not_made_with(sales):
+    asked = spec(sales, "van")
+    asked.identity()  # as the command line has it, before it starts its workers
+    header, lines = read_csv(sales)
+    lines[0][1] = "0.5"
+    write_csv(sales, header, lines)
+    with pytest.raises(EngramError, match=r"The data of table:.*sales.csv was changed after"):
+        run(asked, [0])
+    assert len(run(spec(sales, "van"), [0])) == 1
 
 
 def test_what_is_filled_in_is_told_once(sales, caplog):

@@ -22,6 +22,15 @@ def test_a_csv_may_be_of_any_usual_kind(tmp_path, delimiter, encoding):
     }
 
 
+@pytest.mark.parametrize(("delimiter", "others"), [(",", "a; b; c; d"), (";", "a, b, c, d")])
+def test_a_header_in_quotes_may_hold_what_is_between_the_values_elsewhere(
+    tmp_path, delimiter, others
+):
+    path = tmp_path / "t.csv"
+    path.write_text(f'"one"{delimiter}"{others}"\n"1"{delimiter}"2"\n')
+    assert read_table(path) == {"one": ["1"], others: ["2"]}
+
+
 def test_parquet_is_read_as_the_same_csv_is(tmp_path, sales):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import csv, parquet
@@ -65,6 +74,7 @@ def test_without_pyarrow_parquet_says_how_to_have_it(tmp_path, monkeypatch):
         ),
         ({"ignore": "width,height,letter"}, "No column is left to predict 'bought' from"),
         ({"period": "equal", "parts": "500"}, "parts must be fewer than 500 for column 'day'"),
+        ({"period": "equal", "parts": str(10**9)}, "parts must be fewer than 1000000000 for col"),
         ({"period": "decade"}, "valid are equal, month, quarter, week, year"),
         ({"batch_size": "49"}, "batch_size must be at most the 48 examples of a task, not 49"),
     ],

@@ -165,6 +165,13 @@ def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, capsy
         write(tmp_path / "none.sqlite", paper_world)
 
 
+def test_of_runs_that_all_diverged_no_figures_are_told(tmp_path, capsys):
+    with Store(tmp_path / "store.sqlite") as store:
+        store.add([make_row("van", failure="It diverged.")])
+    write(tmp_path / "store.sqlite", paper_world)
+    assert capsys.readouterr().out == f"Report: {tmp_path / 'report.html'}\n"
+
+
 def test_every_claim_is_on_the_page_with_its_mark():
     page = report([make_row("van")])
     items = page.words

@@ -235,6 +235,25 @@ def test_a_study_may_include_the_paper_s(read):
     assert len(study.runs) == 3 + 2
 
 
+def test_a_study_may_be_of_one_s_own_table_which_needs_several_settings(read, tmp_path):
+    lines = [f"{row // 20},{row % 7},{'ny'[row % 2]}" for row in range(40)]
+    (tmp_path / "sales.csv").write_text("\n".join(["city,width,bought", *lines]))
+    text = """title = "Mine"
+[[runs]]
+benchmark = "table:sales.csv"
+methods = ["van"]
+[runs.settings]
+target = "bought"
+task = "city"
+"""
+    (entry,) = read(text).runs
+    assert (entry.specs[0].tasks, entry.specs[0].examples) == (2, 16)
+    with pytest.raises(EngramError, match=r"line 7, settings.task: There is no column .*'town'"):
+        read(text.replace("city", "town"))
+    with pytest.raises(EngramError, match=r"line 3, benchmark: .*'sold.csv' cannot be read"):
+        read(text.replace("sales", "sold"))
+
+
 def test_a_study_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(EngramError, match=r"no study 'table-3' \(did you mean 'table-"):
         read_study("table-3", engram.protocol)

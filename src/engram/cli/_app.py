@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -31,10 +32,20 @@ app.command()(_findings.report)
 
 def main() -> None:
     """Run the command line."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):  # a path or an old terminal may not take every letter
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="engram")
+
+
+def _open_streams() -> None:
+    """Give a process that was started without one of its three streams one that leads nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # in this order they take the numbers 0, 1 and 2
+            stream = Path(os.devnull).open(mode)  # noqa: SIM115 (as long as the process lives)
+            os.set_inheritable(stream.fileno(), True)  # or else it is closed in the workers
+            setattr(sys, name, stream)
 
 
 def _show_version(wanted: bool) -> None:

@@ -6,7 +6,12 @@ import sys
 
 from rich.console import Console
 
+_FILE = 160  # letters of a line, enough for any table
+_LEAST = 80  # what a table of results needs: a narrower terminal wraps it, and no number is lost
+
 
 def stdout_console() -> Console:
     """Return a console for stdout; a file or a pipe gets lines wide enough for any table."""
-    return Console(highlight=False) if sys.stdout.isatty() else Console(width=160, highlight=False)
+    console = Console(highlight=False)
+    console.width = max(console.width, _LEAST) if sys.stdout.isatty() else _FILE
+    return console

@@ -15,4 +15,5 @@ def write(store: Path, laboratory: runs.Laboratory, *, out: Path | None = None) 
     page = store.parent / "report.html" if out is None else out
     figures = write_report(rows, report.Standard(laboratory), page)
     print(f"Report: {page}")
-    print(f"Figures for papers: {figures}")
+    if figures is not None:
+        print(f"Figures for papers: {figures}")

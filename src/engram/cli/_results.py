@@ -47,6 +47,8 @@ def show(
         listed = [choice.as_json() for choice in choices]
         print(json.dumps({"results": entries, "choices": listed}, indent=1))
         return
+    if not (summaries or choices):
+        _tell(f"There are no results in {path}.")
     standard = report.Standard(laboratory)
     console = stdout_console()
     for setting in dict.fromkeys(summary.setting for summary in summaries):

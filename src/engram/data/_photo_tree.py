@@ -119,6 +119,8 @@ def _passed_over(folder: Path, groups: Iterable[list[Path]]) -> dict[str, int]:
 
 
 def _ending(path: Path) -> str:
+    if path.is_symlink() and not path.exists():  # which may have been a whole class or task
+        return f"{path.name} (a link to nowhere)"
     return f"{path.name}/" if path.is_dir() else path.suffix.lower() or "without an ending"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -44,7 +45,8 @@ def _csv(path: Path) -> Columns:
             if not first:
                 raise EngramError(f"{str(path)!r} is empty.")
             file.seek(0)
-            reader = csv.reader(file, delimiter=max(_DELIMITERS, key=first.count), strict=True)
+            bare = re.sub('"[^"]*"', "", first)  # a name in quotes may hold any of them
+            reader = csv.reader(file, delimiter=max(_DELIMITERS, key=bare.count), strict=True)
             header = [name.strip() for name in next(reader, [])]
             for row in reader:
                 if row and len(row) != len(header):

@@ -49,6 +49,7 @@ def run(
     kind = str(spec.settings.get("precision", "float32"))
     with torch.no_grad(), precision(kind, deterministic=deterministic):
         stream, method = _build(spec, seeds, device)
+        spec.check_data()  # whatever was read is then what results are filed under
         record = Record(len(seeds), spec.tasks, record_every)
         trainer = Trainer(spec, method, stream, record, progress, checkpoint, started)
         if checkpoint is not None:

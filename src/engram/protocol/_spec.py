@@ -50,6 +50,16 @@ class Spec:
         """
         return dict(self._identity)
 
+    def check_data(self) -> None:
+        """Refuse data that has been changed since the identity was first asked for, if it was."""
+        told = vars(self).get("_identity")
+        now = find_benchmark(self.benchmark).checksum(self.stream_settings()) if told else None
+        if told and now != told["data"]:
+            raise EngramError(
+                f"The data of {self.benchmark} was changed after the command was given: give it "
+                "again to run on the data as it is now."
+            )
+
     def description(self) -> dict[str, Any]:
         """Return the identity less the data, which need not be at hand."""
         described = asdict(self) | {

@@ -32,6 +32,8 @@ def execute(
     dies is run once more. Ctrl-C and SIGTERM let the workers save what they are at, raise
     KeyboardInterrupt or Terminated, and leave what is finished stored; a second one does not wait.
     """
+    if units:
+        store.check_writable()
     if checkpoints is not None:
         checkpoints.remove_stale()
         if units:
@@ -42,9 +44,10 @@ def execute(
             shift.pending.extend(units)
             while shift.busy:
                 shift.hand_out()
-                shift.attend()
-                if interrupt.seen and not shift.stopping:
+                heard = shift.heard()
+                if interrupt.seen and not shift.stopping:  # a worker may have died of the same
                     shift.stop()
+                shift.attend(heard)
             interrupt.raise_seen()
     finally:
         for worker in shift.crew:

@@ -85,10 +85,14 @@ class Shift:
         for worker in self.crew:
             worker.stop()
 
-    def attend(self) -> None:
-        """Take a message of every worker that has one."""
+    def heard(self) -> list[Worker]:
+        """Wait for messages, for a moment; return the workers that have one."""
         ready = wait([worker.pipe for worker in self.crew if worker.unit], timeout=_TICK)
-        for worker in [worker for worker in self.crew if worker.pipe in ready]:
+        return [worker for worker in self.crew if worker.pipe in ready]
+
+    def attend(self, workers: Sequence[Worker]) -> None:
+        """Take a message of each of these workers."""
+        for worker in workers:
             self._take(worker)
 
     def _take(self, worker: Worker) -> None:

@@ -56,6 +56,11 @@ class Store:
         with self._told(), self._transaction():
             return sum(self._insert(entry) for entry in entries)
 
+    def check_writable(self) -> None:
+        """Refuse a file that will take no results: to lock one that may only be read is allowed."""
+        with self._told(), self._transaction():
+            self._connection.execute("DELETE FROM results WHERE 0")
+
     def newest(self, address: str) -> Row | None:
         """Return the latest row at an address, or None."""
         rows = self._select("WHERE address = ? ORDER BY created DESC, id DESC LIMIT 1", address)
@@ -100,7 +105,7 @@ class Store:
             if self._version == 0:
                 raise EngramError(f"The store {str(self.path)!r} is empty.")
             return
-        with self._transaction():  # takes the lock, so it also shows that the file can be written
+        with self._transaction():  # takes the lock: another process may be making the same one
             found = self._find_version()
             if found < VERSION:
                 for statement in statements(found):

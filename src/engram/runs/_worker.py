@@ -65,8 +65,10 @@ class Worker:
 
 
 def _last_words(code: int | None) -> str:
+    if code == -signal.SIGKILL:
+        return "The worker was killed by SIGKILL: too little memory, perhaps."
     if code is not None and code < 0:
-        return f"The worker was killed by {signal.Signals(-code).name}: too little memory, perhaps."
+        return f"The worker was killed by {signal.Signals(-code).name}."
     return f"The worker died with exit code {code}."
 
 

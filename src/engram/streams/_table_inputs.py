@@ -15,6 +15,7 @@ from engram.streams._split import Numbers
 
 _FURTHEST = 10  # deviations: a drifting column must not make the weights diverge
 _MOST_CATEGORIES = 1_000
+_LARGE, _SHIFT = 2.0**480, 600  # numbers whose squares' sum has no float, and binary places off
 
 Floats = NDArray[np.float32]
 
@@ -80,8 +81,13 @@ def _number(text: str) -> float | None:
 def _standardised(numbers: NDArray[np.float64], first: Numbers) -> Floats:
     missing = np.isnan(numbers)
     known = numbers[first][~missing[first]]
+    if np.abs(known).max(initial=0) > _LARGE:
+        numbers, known = np.ldexp(numbers, -_SHIFT), np.ldexp(known, -_SHIFT)
     mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 1.0)
-    scaled = (numbers - mean) / (deviation or 1.0)
+    if len(set(known.tolist())) == 1:  # whose mean may be rounded, and the deviation then not 0
+        mean, deviation = known[0], 1.0
+    with np.errstate(over="ignore"):  # what is too far away is cut
+        scaled = (numbers - mean) / (deviation or 1.0)
     filled = np.where(missing, 0, scaled.clip(-_FURTHEST, _FURTHEST))
     columns = [filled, missing] if missing.any() else [filled]
     return np.stack(columns, axis=1).astype(np.float32)

@@ -80,14 +80,13 @@ def _order(column: str, texts: Sequence[str]) -> np.ndarray:
 
 def _equal_parts(column: str, order: np.ndarray, parts: int) -> dict[str, Numbers]:
     before = np.searchsorted(np.sort(order), order)  # how many rows are earlier
-    part = before * parts // len(order)
-    rows = {f"part {number + 1}": np.flatnonzero(part == number) for number in range(parts)}
-    if any(not len(mine) for mine in rows.values()):
+    part = before * min(parts, len(order) + 1) // len(order)  # more leave one empty anyway
+    if len(np.unique(part)) < parts:
         raise EngramError(
             f"parts must be fewer than {parts} for column {column!r}, which has "
             f"{len(np.unique(order)):,} different times in {len(order):,} rows."
         )
-    return rows
+    return {f"part {number + 1}": np.flatnonzero(part == number) for number in range(parts)}
 
 
 def _rows_by(texts: Sequence[str], values: Sequence[str]) -> dict[str, Numbers]:

@@ -48,7 +48,8 @@ def _spec(
 ) -> Spec:
     """Return the spec of one method; a setting goes to the methods that know it.
 
-    What is given is added piece by piece, and the first that will not do is at fault.
+    Where it will not do, what is given is added piece by piece: at fault is the first that leads
+    to the same error. Fewer may have another one, as a table needs several settings.
     """
     texts, sizes = dict[str, str](), dict[str, int | None]()
     trials: list[tuple[str, str, dict[str, str], dict[str, int | None]]]
@@ -60,9 +61,16 @@ def _spec(
     for name in ("tasks", "examples"):
         sizes = {**sizes, name: getattr(runs, name)}
         trials.append((name, "", texts, sizes))
-    for field, inside, overrides, given in trials:
+
+    def tried(overrides: dict[str, str], given: dict[str, int | None]) -> Spec | str:
         try:
-            spec = laboratory.specify(runs.benchmark, method, overrides=overrides, **given)
+            return laboratory.specify(runs.benchmark, method, overrides=overrides, **given)
         except EngramError as error:
-            raise mistake(error, field, inside=inside) from None
-    return spec
+            return str(error)
+
+    made = tried(texts, sizes)
+    if not isinstance(made, str):
+        return made
+    at_fault = (trial[:2] for trial in trials if tried(*trial[2:]) == made)
+    field, inside = next(at_fault, ("benchmark", ""))  # where a file is changed meanwhile
+    raise mistake(made, field, inside=inside)
