@@ -114,3 +114,12 @@ def test_one_method_of_many_that_was_run_elsewhere_too_is_no_sweep():
     assert over not in report(rows).data
     assert over in report([*rows, make_row("a-gem", 0, tasks=30)]).data
     assert over in report([rows[0], rows[2]]).data
+
+
+def test_tasks_too_short_for_a_learning_curve_come_later_on_the_page():
+    rows = [
+        make_row("van", 0, "split-cub", examples=10),
+        make_row("van", 0, "split-awa"),
+        make_row("van", 0, "split-cub", examples=100),
+    ]
+    assert list(report(rows).data)[:2] == ["split-cub-17x100", "split-awa-17x1000"]
