@@ -35,7 +35,9 @@ class Filing:
 
     def facts(self) -> Facts:
         """Return what `restore` is to be told when a change is undone."""
-        return self.max_examples, self.groups.limit, self.slots.facts()
+        seats = self.slots  # read here: between two steps every call is a cold one
+        seated = len(seats.ids), seats.sealed, seats.has_tasks, seats.has_labels, seats.numeric
+        return self.max_examples, self.groups.limit, seated
 
     def restore(self, facts: Facts) -> None:
         """Undo the rest when the journal has put back who came and who left."""

@@ -52,12 +52,20 @@ class Governing(Holding):
             leaving = self._ledger.named(ids, where)
             when = datetime.now(UTC).isoformat(timespec="seconds")
             record = Erasure(when, tuple(leaving), reason)
-            self._change(self._erase, record, [])
+            self._erase(record)
             return record
 
-    def _erase(self, record: Erasure) -> list[int]:
-        """Let examples leave the books, and record it; nobody comes instead."""
-        self._ledger.drop(record.ids)
-        self._ledger.note(self.erasures.__delitem__, slice(len(self.erasures), None))
-        self.erasures.append(record)
-        return []
+    def _erase(self, record: Erasure) -> None:
+        """Let examples leave the books, record it, and clear their rows."""
+        ledger, storage, staged = self._ledger, self.storage, None
+        try:
+            ledger.begin()
+            moves = ledger.drop(record.ids)
+            ledger.note(self.erasures.__delitem__, slice(len(self.erasures), None))
+            self.erasures.append(record)
+            staged = storage.stage([], [], moves)
+            storage.commit(staged)
+            ledger.made()
+        except BaseException:
+            self._make_whole(staged)
+            raise

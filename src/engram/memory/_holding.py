@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from engram.memory._ledger import Ledger
 from engram.memory._policies import Policy, positive
 from engram.memory._sampling import Sampling
 from engram.memory._structure import Batch, example_nbytes
-from engram.memory._tensor_storage import TensorStorage
+from engram.memory._tensor_storage import Staged, TensorStorage
 
 
 class Prepared(NamedTuple):
@@ -25,9 +25,6 @@ class Prepared(NamedTuple):
     metadata: Incoming
     size: int  # how many examples there are
     books: Ledger | None  # with which it agrees; None if they were empty
-
-
-Change = TypeVar("Change")
 
 
 def _check_budget(max_bytes: int, nbytes: int) -> None:
@@ -107,31 +104,26 @@ class Holding(Sampling):
                 if prepared.books is not self._ledger:  # another batch may have come first
                     self.storage.check(prepared.batch)
                     self._ledger.check(prepared.metadata)
-                self._change(self._file, prepared, prepared.tensors)
+                ledger, storage, staged = self._ledger, self.storage, None
+                try:
+                    ledger.begin()
+                    if len(ledger) + prepared.size > storage.rows:
+                        self._make_room(prepared)
+                    slots = ledger.file(prepared.metadata)
+                    staged = storage.stage(slots, prepared.tensors, ledger.moves)
+                    storage.commit(staged)
+                    ledger.made()
+                except BaseException:
+                    self._make_whole(staged)
+                    raise
 
-    def _change(
-        self, write: Callable[[Change], list[int]], change: Change, tensors: list[Tensor]
-    ) -> None:
-        """Change the books, then the rows: both or neither, also where it is interrupted."""
-        ledger, storage, staged = self._ledger, self.storage, None
-        try:
-            ledger.begin()
-            slots = write(change)
-            staged = storage.stage(slots, tensors, ledger.moves)
-            storage.commit(staged)
-            ledger.made()
-        except BaseException:
-            if staged is None:  # no row has changed
-                ledger.undo()
-            else:
-                storage.commit(staged)
-                ledger.made()
-            raise
-
-    def _file(self, prepared: Prepared) -> list[int]:
-        if len(self._ledger) + prepared.size > self.storage.rows:
-            self._make_room(prepared)
-        return self._ledger.file(prepared.metadata)
+    def _make_whole(self, staged: Staged | None) -> None:
+        """Undo a change of the books that was interrupted, or make that of the rows as well."""
+        if staged is None:  # no row has changed
+            self._ledger.undo()
+        else:
+            self.storage.commit(staged)
+            self._ledger.made()
 
     def _make_room(self, prepared: Prepared) -> None:
         """Allocate rows before the books change."""

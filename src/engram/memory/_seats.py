@@ -60,10 +60,6 @@ class Seats:
             self.tags[slot],
         )
 
-    def facts(self) -> Facts:
-        """Return what `restore` is to be told when a change is undone."""
-        return len(self.ids), self.sealed, self.has_tasks, self.has_labels, self.numeric
-
     def restore(self, facts: Facts) -> None:
         """Undo the rest when everybody sits where they did: who came, and what is counted."""
         length, self.sealed, self.has_tasks, self.has_labels, self.numeric = facts
