@@ -164,16 +164,6 @@ def test_results_are_shown_exported_and_merged(ask, tmp_path, laboratory, capsys
         assert entries[0]["settings"]["learning_rate"] == 0.1
 
 
-def test_an_empty_store_says_so_and_not_where_an_object_is_asked_for(tmp_path, laboratory, capsys):
-    path = tmp_path / "store.sqlite"
-    Store(path).close()
-    show(path, laboratory)
-    assert tuple(capsys.readouterr()) == ("", f"There are no results in {path}.\n")
-    show(path, laboratory, as_json=True)
-    out, err = capsys.readouterr()
-    assert (json.loads(out), err) == ({"results": [], "choices": []}, "")
-
-
 def test_a_bad_file_to_merge_leaves_no_store(tmp_path, laboratory):
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(EngramError, match="Line 1"):
@@ -302,17 +292,3 @@ def test_settings_as_json_are_one_object_and_nothing_else():
     assert listed["benchmark"] == "permuted-mnist"
     assert [entry["method"] for entry in listed["methods"]] == ["mega-i", "van"]
     assert listed["methods"][0]["settings"]["epsilon"] == 0.5
-
-
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_is_closed_is_no_stream_and_no_mistake(tmp_path, closed):
-    store, found = tmp_path / "store.sqlite", tmp_path / "found"
-    words = "run permuted-mnist van --tasks 1 --examples 10 --seeds 1 --set curve_images=10 --json"
-    out = "" if closed.startswith(">") or " >" in closed else f'> "{found}"'
-    line = f'"{sys.executable}" -m engram {words} --store "{store}" --device cpu {out} {closed}'
-    done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    with Store(store, read_only=True) as held:
-        assert len(held.rows()) == 1
-    if out:
-        assert json.loads(found.read_text())["results"][0]["seeds"] == 1

@@ -1,7 +1,5 @@
 """A mistake gets one clear sentence, and the mixer is ready for the next step."""
 
-import sys
-
 import pytest
 import torch
 from gradient_oracles import POOLED, examples, loss_on, network, sgd, written
@@ -10,6 +8,7 @@ from torch import nn
 import engram
 from engram.errors import EngramError
 from engram.rules import GEM, MEGA2
+from interruptions import interrupted
 
 BATCH = examples(1, 4)
 
@@ -176,30 +175,6 @@ def test_a_pass_that_breaks_off_leaves_no_part_of_a_gradient(rule):
     assert second.grad is None
 
 
-def interrupted(step, line):
-    """Take a step until so many lines of the package have begun; tell whether that was."""
-    lines = 0
-
-    def trace(frame, event, _):
-        nonlocal lines
-        if "engram" not in frame.f_globals["__name__"]:
-            return None
-        lines += event == "line"
-        if lines == line:
-            raise KeyboardInterrupt
-        return trace
-
-    previous = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        step()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(previous)
-    return False
-
-
 def test_whatever_interrupts_a_step_finds_a_whole_gradient_or_none(model):
     def step():
         mixer.backward(loss_on(model, BATCH) / 2)
@@ -215,7 +190,7 @@ def test_whatever_interrupts_a_step_finds_a_whole_gradient_or_none(model):
         for parameter in model.parameters():
             parameter.grad = None
         mixer = engram.GradientMixer(sgd(model), MEGA2())
-        if not interrupted(step, line):
+        if not interrupted(step, "engram", line):
             break
         found = [parameter.grad for parameter in model.parameters()]
         if any(gradient is not None for gradient in found):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
 
-import engram.memory
 from engram.errors import EngramError
 from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir, TensorStorage
+from interruptions import interrupted
 
-SOURCES = str(Path(engram.memory.__file__).parent)
+PACKAGE = "engram.memory"
 
 
 def batch(start, count):
@@ -74,37 +73,13 @@ def future(memory):
     return told(memory), comparable(memory.sample(3))
 
 
-def interrupted(change, memory, line):
-    """Change the memory, until so many lines of the package have begun; tell whether that was."""
-    lines = 0
-
-    def trace(frame, event, _):
-        nonlocal lines
-        if not frame.f_code.co_filename.startswith(SOURCES):
-            return None
-        lines += event == "line"
-        if lines == line:
-            raise KeyboardInterrupt
-        return trace
-
-    previous = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        change(memory)
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(previous)
-    return False
-
-
 def check_every_line(memory, change):
     after = copy.deepcopy(memory)
     change(after)
     known = [told(memory), told(after)]
     futures = [future(copy.deepcopy(memory)), future(after)]
     line, victim = 1, copy.deepcopy(memory)
-    while interrupted(change, victim, line):
+    while interrupted(partial(change, victim), PACKAGE, line):
         assert told(victim) in known, f"at line {line}"
         assert not victim._ledger._filing.journal, f"at line {line}"  # nothing of the past is kept
         if line % 3 == 0:  # of every line it would take long
@@ -139,7 +114,7 @@ def test_an_interrupted_sample_leaves_no_draws_of_another_question():
         memory.sample(50)  # some more are drawn ahead
     memory.erase(where=lambda example: example.id >= 10)
     line, victim = 1, copy.deepcopy(memory)
-    while interrupted(lambda own: own.sample(5), victim, line):
+    while interrupted(partial(victim.sample, 5), PACKAGE, line):
         sample = victim.sample(5)
         assert sample.batch[0][:, 0].tolist() == sample.ids
         line, victim = line + 1, copy.deepcopy(memory)

@@ -20,21 +20,25 @@ _PAIR = 2
 _CODES = {torch.float32: "f", torch.float64: "d"}
 _ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
 
-# A product beyond the range is an infinity, as it is in torch, and the rule says what follows: a
-# warning of numpy's beside it would be an error where warnings are errors.
-_quietly = np.errstate(all="ignore")
-
 
 def as_tensor(numbers: Iterable[float], dtype: torch.dtype) -> Tensor:
     """Return the numbers as a vector; ``torch.tensor`` looks at each of them, in twice the time."""
     return torch.frombuffer(array(_CODES[dtype], numbers), dtype=dtype)
 
 
-@_quietly
 def dot_products(rows: Vectors) -> list[list[float]]:
-    """Return the Gram matrix; parameter by parameter, while its gradients are in the cache."""
-    if len(rows) == _PAIR:
-        return _dot_products_of_two(rows[0], rows[1])
+    """Return the Gram matrix; parameter by parameter, while its gradients are in the cache.
+
+    A product beyond the range is an infinity, as it is in torch, and the rule says what follows: a
+    warning of numpy's beside it would be an error where warnings are errors.
+    """
+    with np.errstate(all="ignore"):
+        if len(rows) == _PAIR:
+            return _dot_products_of_two(rows[0], rows[1])
+        return _dot_products_of_many(rows)
+
+
+def _dot_products_of_many(rows: Vectors) -> list[list[float]]:
     gram = [[0.0] * len(rows) for _ in rows]
     for column in zip(*([each.numpy() for each in row] for row in rows), strict=True):
         for products, left in zip(gram, column, strict=True):

@@ -105,7 +105,7 @@ class Holding(Sampling):
                     self.storage.check(prepared.batch)
                     self._ledger.check(prepared.metadata)
                 ledger, storage, staged = self._ledger, self.storage, None
-                try:
+                try:  # as in `Governing._erase`: a call between them is felt at every step
                     ledger.begin()
                     if len(ledger) + prepared.size > storage.rows:
                         self._make_room(prepared)
