@@ -186,7 +186,7 @@ def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
 def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
     path = tmp_path / "new" / "performance-here.json"
     rows = bench.methods(["van"], blocks=1, rounds=1)
-    run_bench(device="cpu", json_path=path, measure=lambda _: [("methods", rows)])
+    run_bench(device="cpu", json_path=path, measure=lambda *_: [("methods", rows)])
     assert "times MEGA-II" in capsys.readouterr().out
     saved = json.loads(path.read_text())
     assert saved["tables"] == {"methods": rows}
@@ -196,8 +196,21 @@ def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
     assert saved["created"].startswith("20")
 
 
+def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(_measure, "_CPU", {name: lambda: [] for name in ("steps", "methods")})
+    monkeypatch.setattr(_measure.torch, "set_num_threads", lambda _: None)
+    path = tmp_path / "performance-here.json"
+    run_bench(["methods", "methods"], device="cpu", json_path=path)
+    saved = json.loads(path.read_text())
+    assert saved["tables"] == {"methods": []}
+    assert saved["command"] == "engram bench methods methods --device cpu"
+    with pytest.raises(EngramError, match=r"no table 'step' for this device; choose from steps, m"):
+        run_bench(["steps", "step"], device="cpu", json_path=tmp_path / "none.json")
+    assert not (tmp_path / "none.json").exists()
+
+
 def test_what_was_measured_before_a_failure_is_kept(tmp_path):
-    def measure(device):
+    def measure(device, _):
         yield "methods", []
         raise RuntimeError(device)
 
@@ -209,7 +222,7 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path):
 
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(EngramError, match="json must be the name of a file"):
-        run_bench(device="cpu", json_path=tmp_path, measure=lambda _: pytest.fail("measured"))
+        run_bench(device="cpu", json_path=tmp_path, measure=lambda *_: pytest.fail("measured"))
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ def test_an_empty_store_says_so_and_not_where_an_object_is_asked_for(tmp_path, l
     assert (json.loads(out), err) == ({"results": [], "choices": []}, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_is_no_stream_and_no_mistake(tmp_path, closed):
     store, found = tmp_path / "store.sqlite", tmp_path / "found"

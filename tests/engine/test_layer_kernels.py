@@ -25,7 +25,7 @@ def test_a_layer_and_its_gradients(layers, size, inputs, outputs):
     flat = torch.zeros(2, inputs * outputs + outputs + 7)  # others lie behind them
     at_weight = flat[:, : inputs * outputs].view(2, inputs, outputs)
     at_bias = flat[:, inputs * outputs : -7].view(2, 1, outputs)
-    layers.learn(hidden, gradient, at_weight, at_bias)
+    layers.learn(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1))
     torch.testing.assert_close(
         at_weight.double(), hidden.double().mT @ gradient.double(), rtol=1e-5, atol=1e-4
     )
@@ -33,6 +33,22 @@ def test_a_layer_and_its_gradients(layers, size, inputs, outputs):
         at_bias.double(), gradient.double().sum(1, keepdim=True), rtol=1e-5, atol=1e-4
     )
     assert not flat[:, -7:].any()
+
+
+def test_the_gradients_of_groups_lie_between_what_is_not_theirs(layers):
+    runs, groups, size, inputs, outputs = 2, 3, 10, 33, 17
+    hidden, gradient = torch.randn(6, size, inputs), torch.randn(6, size, outputs)
+    held = torch.zeros(runs, 1 + groups, inputs * outputs + outputs + 7)
+    rows = held[:, 1:, :-7]  # a run's first row is another's
+    at_weight = rows[..., :-outputs].view(runs, groups, inputs, outputs)
+    at_bias = rows[..., -outputs:].view(runs, groups, 1, outputs)
+    layers.learn(hidden, gradient, at_weight, at_bias)
+    expected = (hidden.double().mT @ gradient.double()).view(at_weight.shape)
+    torch.testing.assert_close(at_weight.double(), expected, rtol=1e-5, atol=1e-4)
+    expected = gradient.double().sum(1).view(at_bias.shape)
+    torch.testing.assert_close(at_bias.double(), expected, rtol=1e-5, atol=1e-4)
+    assert not held[:, 0].any()
+    assert not held[..., -7:].any()
 
 
 def test_it_does_not_matter_how_they_lie_in_memory(layers):
@@ -50,7 +66,7 @@ def test_it_does_not_matter_how_they_lie_in_memory(layers):
     results, lie = [], (hidden, gradient, weight, bias)
     for hidden, gradient, weight, bias in (lie, [tensor.contiguous() for tensor in lie]):
         learned = [torch.zeros_like(weight), torch.zeros_like(bias)]
-        layers.learn(hidden, gradient, *learned)
+        layers.learn(hidden, gradient, *(each.unsqueeze(1) for each in learned))
         outputs = [layers.layer(hidden, weight, bias, rectify=way, tf32=False) for way in (0, 1)]
         results.append([*outputs, layers.before(gradient, weight, hidden, tf32=False), *learned])
     for one, other in zip(*results, strict=True):
@@ -83,7 +99,7 @@ def test_trouble_stays_visible_and_at_home(layers, bad):
 
 
 def test_of_no_examples_the_gradient_is_zero(layers):
-    weight, bias = torch.ones(2, 20, 17), torch.ones(2, 1, 17)
+    weight, bias = torch.ones(2, 1, 20, 17), torch.ones(2, 1, 1, 17)
     layers.learn(torch.empty(2, 0, 20), torch.empty(2, 0, 17), weight, bias)
     assert not weight.any()
     assert not bias.any()

@@ -66,7 +66,7 @@ def world(template, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "execute", _no_training)
     monkeypatch.setattr(report, "save_plot", lambda *_: None)
     monkeypatch.setattr("engram.cli._report.write_report", lambda *_: "figures")
-    monkeypatch.setattr(bench, "measure", lambda _: iter([("steps", [{"method": "van"}])]))
+    monkeypatch.setattr(bench, "measure", lambda *_: iter([("steps", [{"method": "van"}])]))
     monkeypatch.setattr(_download.urllib.request, "urlopen", _no_network)
     folder = tmp_path / "world"
 

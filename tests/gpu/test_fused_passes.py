@@ -41,11 +41,12 @@ def parameters(runs, network, device="cuda", dtype=torch.float32):
 @pytest.mark.parametrize("classes", [2, 10, 200])
 def test_cross_entropy(kind, size, groups, classes):
     given = batch(3, size, groups=groups, classes=classes, kind=kind)
-    logits = 5 * torch.randn(3, size, classes)
+    logits = 5 * torch.randn(3, size, classes, generator=torch.Generator().manual_seed(size))
     losses, gradient = cross_entropy(logits.double(), given)
     ours, at_logits = cross_entropy(logits.cuda(), there(given))
     torch.testing.assert_close(ours.cpu().double(), losses, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(at_logits.cpu().double(), gradient, rtol=1e-5, atol=1e-7)
+    # A share near 1 less 1: what is left of it is as exact as the share was.
+    torch.testing.assert_close(at_logits.cpu().double(), gradient, rtol=1e-5, atol=5e-7)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

@@ -24,7 +24,7 @@ def given(size, inputs, outputs, runs=3):
 def everything(hidden, weight, bias, gradient, tf32=False):
     """A layer's output with and without ReLU, and its three gradients."""
     at_weight, at_bias = torch.empty_like(weight), torch.empty_like(bias)
-    learn(hidden, gradient, at_weight, at_bias, tf32=tf32)
+    learn(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1), tf32=tf32)
     return [
         layer(hidden, weight, bias, rectify=False, tf32=tf32),
         layer(hidden, weight, bias, rectify=True, tf32=tf32),
@@ -57,7 +57,7 @@ def test_they_write_between_what_is_not_theirs_and_read_what_is_shared():
     hidden, weight, bias, gradient = given(40, 24, 12)
     flat = torch.zeros(3, 24 * 12 + 12 + 5, device="cuda")
     at_weight, at_bias = flat[:, : 24 * 12].view(3, 24, 12), flat[:, 24 * 12 : -5].view(3, 1, 12)
-    learn(hidden, gradient, at_weight, at_bias, tf32=False)
+    learn(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1), tf32=False)
     torch.testing.assert_close(at_weight, hidden.mT @ gradient, rtol=1e-4, atol=1e-4)
     assert not flat[:, -5:].any()
     shared = hidden[:1].expand(3, -1, -1)

@@ -13,7 +13,9 @@ from engram.protocol import Checkpoint, Paused, run, specify
 from engram.protocol._precision import precision, prepare_workspace
 from engram.streams import Stream, load_mnist
 
-SENTENCE = "The loss became non-finite in task 2 of 2, at step 32 of 60 (learning_rate 0.1)."
+SENTENCE = re.compile(  # at which step is up to the roundings of the machine's products
+    r"The loss became non-finite in task 2 of 2, at step (\d\d) of 60 \(learning_rate 0\.1\)\."
+)
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def steps(monkeypatch):
 def test_pi_as_published_takes_no_other_seed_with_it(published):
     (fine, bad), (state,) = run_whole(published, [0, 2])
     (alike, other), (expected,) = run_whole(published, [0, 1])
-    assert bad["failure"] == SENTENCE
+    assert SENTENCE.fullmatch(bad["failure"])
     assert (other["failure"], fine["failure"]) == (None, None)
     assert same_bits(fine, alike)
     mine, theirs = (
@@ -54,20 +56,20 @@ def test_a_run_stops_at_the_step_and_the_last_good_checkpoint_is_named(published
     lines, times = [], iter(range(10**6))
     place = Checkpoint(tmp_path / "pi.safetensors", 20, lambda: next(times), lines.append)
     (outcome,) = run(published, [2], checkpoint=place)
-    assert outcome.failure == SENTENCE
-    assert len(steps) == 60 + 32
+    step = int(SENTENCE.fullmatch(outcome.failure)[1])
+    assert len(steps) == 60 + step
     (line,) = lines
     said = re.fullmatch(
-        rf"Seed 2: {re.escape(SENTENCE)} The last good checkpoint is of (.+): (.+)", line
+        rf"Seed 2: {re.escape(outcome.failure)} The last good checkpoint is of (.+): (.+)", line
     )
     assert said[2] == str(place.path)
     # Going on from there ends in the same way, at the same step.
     last = int(said[1].removeprefix("task 2 of 2, step "))
-    assert 10 <= last < 32
+    assert 10 <= last < step
     del steps[:]
     again = Checkpoint(place.path, 1e9, tell=lines.append)
     assert run(published, [2], checkpoint=again)[0].accuracy == outcome.accuracy
-    assert steps == [*range(last, 32)]
+    assert steps == [*range(last, step)]
 
 
 @pytest.mark.parametrize("method", names())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from engram.bench._images import images
 from engram.bench._methods import methods
 from engram.bench._stacks import stacks
 from engram.bench._steps import steps
+from engram.errors import EngramError
 
 Rows = list[dict[str, Any]]
 _CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
@@ -26,18 +28,26 @@ _GPU: dict[str, Callable[[str], Rows]] = {
 }
 
 
-def measure(device: str) -> Iterator[tuple[str, Rows]]:
-    """Yield table after table, each with its name, as they are measured.
+def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows]]:
+    """Yield table after table, each with its name, as they are measured: all, or those chosen.
 
     A CPU is measured on one thread, which stays the number of threads from then on.
     """
+    tables = _tables(device)
+    for name in chosen:
+        if name not in tables:
+            valid = ", ".join(tables)
+            raise EngramError(f"There is no table {name!r} for this device; choose from {valid}.")
+    if torch.device(device).type != "cuda":
+        torch.set_num_threads(1)
+    for name in dict.fromkeys(chosen or tables):
+        yield name, tables[name]()
+
+
+def _tables(device: str) -> dict[str, Callable[[], Rows]]:
     if torch.device(device).type == "cuda":
-        for name, gpu_table in _GPU.items():
-            yield name, gpu_table(device)
-        return
-    torch.set_num_threads(1)
-    for name, cpu_table in _CPU.items():
-        yield name, cpu_table()
+        return {name: partial(table, device) for name, table in _GPU.items()}
+    return _CPU
 
 
 def device_name(device: str) -> str:

@@ -98,6 +98,9 @@ def fetch(
 
 @app.command()
 def bench(
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Measure these alone.")
+    ] = None,
     device: DeviceOption = "auto",
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Keep the numbers in a file.")
@@ -107,7 +110,7 @@ def bench(
     with one_sentence():
         from engram.cli import _bench
 
-        _bench.bench(device=device, json_path=json)
+        _bench.bench(tables or [], device=device, json_path=json)
 
 
 app.add_typer(data_app, name="data")

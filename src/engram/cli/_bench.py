@@ -12,13 +12,17 @@ from engram.cli._console import stdout_console
 from engram.errors import EngramError
 
 Rows = Sequence[Mapping[str, Any]]
-Measure = Callable[[str], Iterable[tuple[str, Rows]]]
+Measure = Callable[[str, Sequence[str]], Iterable[tuple[str, Rows]]]
 
 
 def bench(
-    *, device: str = "auto", json_path: Path | None = None, measure: Measure | None = None
+    names: Sequence[str] = (),
+    *,
+    device: str = "auto",
+    json_path: Path | None = None,
+    measure: Measure | None = None,
 ) -> None:
-    """Measure what steps cost on a device; print each table, and write all to a file if asked.
+    """Measure what steps cost on a device; print the tables, and write them to a file if asked.
 
     The file is written anew after each table, so that nothing measured is lost to what follows.
     """
@@ -27,9 +31,9 @@ def bench(
     chosen = runs.resolve_device(device)
     from engram import bench as room
 
-    words = ["engram", "bench", *([] if device == "auto" else ["--device", device])]
+    words = ["engram", "bench", *names, *([] if device == "auto" else ["--device", device])]
     tables = dict[str, Rows]()
-    for name, rows in (measure or room.measure)(chosen):
+    for name, rows in (measure or room.measure)(chosen, names):
         stdout_console().print(report.sheet_table(name, rows))
         tables[name] = rows
         if json_path is not None:

@@ -109,7 +109,7 @@ def _lasting(labels: NDArray[np.int64], policy: Policy) -> Slots:
     if not isinstance(policy, ClassRing):
         return np.arange(len(labels))
     size, parts = policy.per_class, []
-    for label in np.unique(labels):
+    for label in np.flatnonzero(np.bincount(labels)):
         mine = np.flatnonzero(labels == label)
         rounds = max(0, len(mine) // size - 2)
         parts += [mine[:size], mine[(1 + rounds) * size :]]

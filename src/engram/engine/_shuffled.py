@@ -11,7 +11,8 @@ from torch import Tensor
 
 from engram.engine._unchecked import unchecked
 
-_ROOM = 2**25  # numbers of the tables that are shuffled at once
+_ROOM = 2**27  # numbers of the tables that are shuffled at once
+_FEW = 2**15  # places that two bytes count
 
 
 def shuffled(
@@ -37,7 +38,8 @@ def shuffled(
 
 def _shuffle(places: Tensor, size: int) -> None:
     """Put what a shuffle chooses, step by step, for the places that it exchanges, [rows, count]."""
-    table = torch.arange(size, dtype=torch.int32, device=places.device).repeat(len(places), 1)
+    kind = torch.int16 if size <= _FEW else torch.int32
+    table = torch.arange(size, dtype=kind, device=places.device).repeat(len(places), 1)
     for step in range(places.shape[1]):
         there, here = places[:, step, None], table[:, step, None].clone()
         chosen = table.gather(1, there)

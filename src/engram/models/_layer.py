@@ -39,12 +39,21 @@ def before(gradient: Tensor, weight: Tensor, hidden: Tensor, *, tf32: bool) -> T
 
 
 def learn(inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor, *, tf32: bool) -> None:
-    """Write a layer's gradients, xᵀ g and the sum of g, into ``weight`` and ``bias``."""
+    """Write a layer's gradients, xᵀ g and the sum of g, into ``weight`` and ``bias``.
+
+    They are those of each group of each run's examples: inputs are [R * groups, B, n], and weights
+    [R, groups, n, m].
+    """
     if triton_works(gradient) and not tf32:  # of rounded numbers torch makes this product faster
         from engram.models import _triton_products
 
         _triton_products.learn(inputs, gradient, weight, bias)
         return
-    with rounding(tf32=tf32):
-        torch.bmm(inputs.transpose(1, 2), gradient, out=weight)
-    torch.sum(gradient, 1, keepdim=True, out=bias)
+    if 1 in weight.shape[:2]:  # they are evenly spaced: the products can go there directly
+        with rounding(tf32=tf32):
+            torch.bmm(inputs.transpose(1, 2), gradient, out=weight.flatten(0, 1))
+        torch.sum(gradient, 1, keepdim=True, out=bias.flatten(0, 1))
+    else:
+        with rounding(tf32=tf32):
+            weight.copy_(torch.bmm(inputs.transpose(1, 2), gradient).view_as(weight))
+        bias.copy_(gradient.sum(1).view_as(bias))

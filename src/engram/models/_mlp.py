@@ -14,7 +14,6 @@ from engram.models._initial import SPREAD, draw_normal
 from engram.models._layer import before, layer, learn
 from engram.models._network import Network
 from engram.models._progressive_mlp import ProgressiveMLP, rows_at
-from engram.models._vectors import room
 
 
 class MLP(Network):
@@ -37,13 +36,14 @@ class MLP(Network):
         return parameters[0]
 
     def layers(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each layer's weight [R, inputs, outputs] and bias [R, 1, outputs] as views."""
-        runs, start = flat.shape[0], 0
+        """Yield each layer's weight [..., inputs, outputs] and bias [..., 1, outputs] as views."""
+        *others, _ = flat.shape
+        start = 0
         for inputs, outputs in pairwise(self.sizes):
             middle = start + inputs * outputs
             yield (
-                flat[:, start:middle].view(runs, inputs, outputs),
-                flat[:, middle : middle + outputs].view(runs, 1, outputs),
+                flat[..., start:middle].view(*others, inputs, outputs),
+                flat[..., middle : middle + outputs].view(*others, 1, outputs),
             )
             start = middle + outputs
 
@@ -68,28 +68,13 @@ class MLP(Network):
     ) -> None:
         """Write the gradient by hand, layer by layer from the last."""
         weights = [weight for weight, _ in self.layers(parameters)]
-        runs, groups = rows.shape[:2]
-        # Rows of one group, or of one run, are evenly spaced: the products can go there directly.
-        direct = runs == 1 or groups == 1
-        flat = (
-            (rows[0] if runs == 1 else rows[:, 0])
-            if direct
-            else room(rows, runs * groups, self.size)
-        )
-        self._back(weights, tape, gradient, flat)
-        if not direct:
-            rows.copy_(flat.view_as(rows))
-
-    def _back(
-        self, weights: list[Tensor], tape: list[Tensor], gradient: Tensor, flat: Tensor
-    ) -> None:
-        """Write the gradients of a batch's parts into ``flat`` [R * groups, d]."""
-        gradients, branches = [gradient], Branches(flat.device)  # all are held to the end
-        for number, (weight, bias) in reversed(list(enumerate(self.layers(flat)))):
+        parts = rows.shape[0] * rows.shape[1]  # groups of all runs
+        gradients, branches = [gradient], Branches(rows.device)  # all are held to the end
+        for number, (weight, bias) in reversed(list(enumerate(self.layers(rows)))):
             with branches.branch():  # what the layers before do not wait for
-                inputs = tape[number].reshape(len(flat), -1, self.sizes[number])
-                parts = gradients[-1].reshape(len(flat), -1, self.sizes[number + 1])
-                learn(inputs, parts, weight, bias, tf32=self.tf32)
+                inputs = tape[number].reshape(parts, -1, self.sizes[number])
+                behind = gradients[-1].reshape(parts, -1, self.sizes[number + 1])
+                learn(inputs, behind, weight, bias, tf32=self.tf32)
             if number:
                 gradients.append(
                     before(gradients[-1], weights[number], tape[number], tf32=self.tf32)

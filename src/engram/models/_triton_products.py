@@ -37,18 +37,25 @@ def before(gradient: Tensor, weight: Tensor, hidden: Tensor, *, tf32: bool) -> T
 
 
 def learn(inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor) -> None:
-    """Write a layer's gradients, xᵀ g and the sum of g, into ``weight`` and ``bias``."""
+    """Write a layer's gradients, xᵀ g and the sum of g, into ``weight`` and ``bias``.
+
+    Inputs [R * groups, B, n] and gradients are of every run's groups one after the other, the
+    others [R, groups, n, m] and [R, groups, 1, m] lie anywhere.
+    """
     _multiply("summed", inputs.transpose(1, 2), gradient, weight, bias, tf32=False)
 
 
 def _multiply(kind: str, a: Tensor, b: Tensor, c: Tensor, beside: Tensor, *, tf32: bool) -> None:
+    """Multiply, and write to c and read or write beside it, [R, groups, ...] or [R, ...]."""
     (runs, rows, depth), columns = a.shape, b.shape[2]
+    if c.ndim == b.ndim:
+        c, beside = c.unsqueeze(1), beside.unsqueeze(1)
     m, n, k, warps, stages = _tile(kind, rows, columns, depth)
     # Three products of numbers cut in two halves are as exact as one product of float32.
     with torch.cuda.device_of(c):  # kernels go to the device in use
         _product[(triton.cdiv(rows, m) * triton.cdiv(columns, n), runs)](
             *(argument for tensor in (a, b, c, beside) for argument in (tensor, *tensor.stride())),
-            *(rows, columns, depth),
+            *(c.shape[1], rows, columns, depth),
             KIND=kind,
             PRECISION="tf32" if tf32 else "tf32x3",
             EVEN=rows % m == 0 and columns % n == 0 and depth % k == 0,
@@ -85,12 +92,15 @@ def _product(
     b_column,
     c,
     c_run,
+    c_group,
     c_row,
     c_column,
     beside,
     beside_run,
+    beside_group,
     beside_row,
     beside_column,
+    groups,
     rows,
     columns,
     depth,
@@ -125,7 +135,7 @@ def _product(
         left += K * a_column
         right += K * b_row
     here = (m[:, None] < rows) & (n[None, :] < columns)
-    beside += run * beside_run
+    beside += run // groups * beside_run + run % groups * beside_group
     if KIND == "masked":
         places = beside + row * beside_row + n[None, :] * beside_column
         hidden = tl.load(places, mask=here, other=0.0)
@@ -138,5 +148,5 @@ def _product(
         product += bias[None, :]
     if KIND == "rectified":
         product = tl.where(product <= 0, 0.0, product)  # what is not a number stays so
-    c += run * c_run
+    c += run // groups * c_run + run % groups * c_group
     tl.store(c + row * c_row + n[None, :] * c_column, product, mask=here)

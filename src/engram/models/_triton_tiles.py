@@ -17,8 +17,8 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-_PROGRAMS = 528  # that share the pixels out where they are summed
-_ADDED = tl.constexpr(16)  # programs whose sums are added at once
+_PROGRAMS = 1056  # that share the pixels out where they are summed
+_ADDED = tl.constexpr(128)  # programs whose sums are added at once
 
 
 class Tiles(NamedTuple):

@@ -18,6 +18,7 @@ from engram.report._precision import precision_block
 from engram.report._reproduction import reproduction
 from engram.report._settings import settings_table
 from engram.report._sheets import SHEETS
+from engram.report._stacks import stacks_block
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting, summarise
 
@@ -90,8 +91,11 @@ class PageBlocks:
         sources = self._sources
         if table == "precision":
             return precision_block(sources.everything, self._standard, sources.laboratory)
+        if table == "whole runs":
+            return stacks_block(sources.everything, self._standard)
         if table not in SHEETS:
-            raise unknown("table of measured speed", table, [*SHEETS, "precision"])
+            known = [*SHEETS, "precision", "whole runs"]
+            raise unknown("table of measured speed", table, known)
         return performance_block(sources.root / "results", table)
 
     def _code(self, file: str, name: str, first: str = "", last: str = "") -> str:
