@@ -7,17 +7,33 @@ from pathlib import Path
 
 import pytest
 
+import engram
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
-def test_the_core_needs_torch_and_numpy_alone():
-    code = (
-        "import sys, engram; "
-        "heavy = {'typer', 'click', 'rich', 'matplotlib', 'safetensors', 'scipy'}; "
-        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
-    )
+def run(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_the_core_needs_torch_and_numpy_alone():
+    heavy = {"typer", "click", "rich", "matplotlib", "safetensors", "scipy"}
+    loaded = set(run("import sys; from engram import *; Learner, memory; print(*sys.modules)"))
+    assert "torch" in loaded
+    assert loaded & heavy == set()
+
+
+def test_the_command_line_answers_without_torch():
+    assert "torch" not in run("import sys, engram.cli; print(*sys.modules)")
+
+
+def test_names_are_there_before_they_are_asked_for():
+    told = run("import engram; print(*dir(engram)); assert engram.memory.Reservoir(3)")
+    assert set(told) >= {*engram.__all__}
+    with pytest.raises(AttributeError, match="module 'engram' has no attribute 'Lerner'"):
+        engram.Lerner  # noqa: B018
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -1,8 +1,14 @@
 """Lifelong learning with an episodic memory for PyTorch."""
 
-from engram import memory, metrics, rules
-from engram.gradients import GradientMixer, Mix, backward
-from engram.learner import Learner
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engram import memory, metrics, rules
+    from engram.gradients import GradientMixer, Mix, backward
+    from engram.learner import Learner
 
 __version__ = "0.1.0"
 
@@ -16,3 +22,22 @@ __all__ = [
     "metrics",
     "rules",
 ]
+
+if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
+    _HOMES = {
+        "GradientMixer": "gradients",
+        "Learner": "learner",
+        "Mix": "gradients",
+        "backward": "gradients",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for, and torch with it: the command line answers without."""
+        if name not in __all__:
+            raise AttributeError(f"module 'engram' has no attribute {name!r}")
+        home = import_module(f"engram.{_HOMES.get(name, name)}")
+        found = globals()[name] = getattr(home, name) if name in _HOMES else home
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -164,6 +164,15 @@ def test_results_are_shown_exported_and_merged(ask, tmp_path, laboratory, capsys
         assert entries[0]["settings"]["learning_rate"] == 0.1
 
 
+def test_nothing_is_merged_where_the_export_is_refused(ask, tmp_path, laboratory):
+    ask("van")
+    lines, target = tmp_path / "all.jsonl", tmp_path / "new.sqlite"
+    show(tmp_path / "results" / "store.sqlite", laboratory, export=lines)
+    with pytest.raises(EngramError, match="exists already"):
+        show(target, laboratory, merge=lines, export=lines)
+    assert not target.exists()
+
+
 def test_a_bad_file_to_merge_leaves_no_store(tmp_path, laboratory):
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(EngramError, match="Line 1"):

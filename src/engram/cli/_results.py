@@ -30,6 +30,8 @@ def show(
     """
     if as_json and as_csv:
         raise EngramError("--json and --csv are two answers to one question: give one of them.")
+    if export is not None:
+        runs.check_new(export)
     if merge is not None:
         merge_into(path, merge)
     with runs.Store(path, read_only=True) as store:

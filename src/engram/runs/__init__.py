@@ -7,7 +7,7 @@ from engram.runs._choice import Choice, Trial
 from engram.runs._executor import execute
 from engram.runs._interrupt import Terminated
 from engram.runs._laboratory import Laboratory, Run
-from engram.runs._lines import Contents, read_contents, read_lines, write_lines
+from engram.runs._lines import Contents, check_new, read_contents, read_lines, write_lines
 from engram.runs._row import Row, record
 from engram.runs._shift import Listener, crew_size
 from engram.runs._stamp import printable, stamp
@@ -32,6 +32,7 @@ __all__ = [
     "canonical",
     "check_disk",
     "check_interval",
+    "check_new",
     "check_seeds",
     "copy_steps",
     "crew_size",

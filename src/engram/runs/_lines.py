@@ -22,10 +22,15 @@ class Contents(NamedTuple):
     choices: list[Choice]
 
 
-def write_lines(entries: Iterable[Row | Choice], path: Path) -> int:
-    """Write rows and choices to a new file, whole or not at all; return how many."""
+def check_new(path: Path) -> None:
+    """Refuse the name of a file that exists, before anything is done for it."""
     if path.exists():
         raise EngramError(f"{str(path)!r} exists already: merge it and remove it, or name another.")
+
+
+def write_lines(entries: Iterable[Row | Choice], path: Path) -> int:
+    """Write rows and choices to a new file, whole or not at all; return how many."""
+    check_new(path)
     lines = [f"{entry.line}\n" for entry in entries]
     with whole_file(path) as part:
         part.write_text("".join(lines), "utf-8")
