@@ -1,6 +1,7 @@
 """What is measured has the shape that tables and files want; no test says how fast anything is."""
 
 import json
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -204,9 +205,19 @@ def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch):
     saved = json.loads(path.read_text())
     assert saved["tables"] == {"methods": []}
     assert saved["command"] == "engram bench methods methods --device cpu"
-    with pytest.raises(EngramError, match=r"no table 'step' for this device; choose from steps, m"):
+    with pytest.raises(EngramError, match=r"no table for this device 'step'"):
         run_bench(["steps", "step"], device="cpu", json_path=tmp_path / "none.json")
     assert not (tmp_path / "none.json").exists()
+    with pytest.raises(EngramError, match="exists already, and may hold tables that are not"):
+        run_bench(["steps"], device="cpu", json_path=path)
+
+
+def test_a_gpu_is_measured_by_its_own_clock(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "device", lambda name: asked.append(name) or nullcontext())
+    monkeypatch.setattr(_measure, "_GPU", {"stacks": lambda device: [{"on": device}]})
+    assert list(_measure.measure("cuda:1")) == [("stacks", [{"on": "cuda:1"}])]
+    assert asked == ["cuda:1"]
 
 
 def test_what_was_measured_before_a_failure_is_kept(tmp_path):
@@ -259,6 +270,19 @@ def test_a_page_shows_a_table_of_every_file_that_has_it(tmp_path, page):
     assert all("PyTorch" in line and "Avalanche 0.6.0" in line for line in receipts)
     assert all(line.endswith("`engram bench`:") for line in receipts)
     assert "Not measured yet." in page("stacks")
+
+
+def test_of_a_device_it_shows_what_was_measured_last(tmp_path, page):
+    row = {"method": "van", "runs": 5, "lowest": 60.0, "highest": 63.0, "ratio": 0.5, "bound": None}
+    for name, microseconds in (("z", 61.0), ("a", 62.0)):  # the later one comes first by its name
+        report.save_performance(
+            tmp_path / "results" / f"performance-{name}.json",
+            {"captured": [{**row, "microseconds": microseconds}]},
+            device="a GPU",
+            command="engram bench captured",
+        )
+    made = page("captured")
+    assert ("| 62.0 |" in made, "| 61.0 |" in made) == (True, False)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"device": 1}'])

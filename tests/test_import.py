@@ -31,7 +31,8 @@ def test_the_command_line_answers_without_torch():
 
 def test_names_are_there_before_they_are_asked_for():
     told = run("import engram; print(*dir(engram)); assert engram.memory.Reservoir(3)")
-    assert set(told) >= {*engram.__all__}
+    assert set(told) >= {*engram.__all__, "errors", "gradients"}
+    assert run("import engram; print(engram.errors.EngramError.__name__)") == ["EngramError"]
     with pytest.raises(AttributeError, match="module 'engram' has no attribute 'Lerner'"):
         engram.Lerner  # noqa: B018
 

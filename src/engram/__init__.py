@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
+    _ROOMS = ("errors", "gradients", "learner", "memory", "metrics", "rules")
     _HOMES = {
         "GradientMixer": "gradients",
         "Learner": "learner",
@@ -33,11 +34,11 @@ if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
 
     def __getattr__(name: str) -> object:
         """Import what is asked for, and torch with it: the command line answers without."""
-        if name not in __all__:
+        if name in _ROOMS:
+            return import_module(f"engram.{name}")
+        if name not in _HOMES:
             raise AttributeError(f"module 'engram' has no attribute {name!r}")
-        home = import_module(f"engram.{_HOMES.get(name, name)}")
-        found = globals()[name] = getattr(home, name) if name in _HOMES else home
-        return found
+        return getattr(import_module(f"engram.{_HOMES[name]}"), name)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *__all__, *_ROOMS})

@@ -7,7 +7,7 @@ from torch.nn import functional
 from engram.models import ResNet, _rectified_norm, _residual
 from engram.models._rectified_norm import Averages, has_kernels, rectified_norm
 
-SHAPES = [(1, 1, 1, 2), (2, 3, 4, 5), (3, 20, 9, 7), (2, 64, 12, 11), (1, 80, 3, 3)]
+SHAPES = [(1, 1, 1, 2), (2, 3, 4, 5), (3, 20, 9, 7), (2, 64, 12, 11), (1, 80, 3, 3), (9, 4, 32, 32)]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 

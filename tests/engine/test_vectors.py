@@ -48,7 +48,8 @@ def test_steps_are_the_same_wherever_vectors_begin(rule, groups):
 
 
 @pytest.mark.parametrize("tf32", [True, False])
-def test_tf32_is_for_the_passes_alone(tf32, monkeypatch):
+@pytest.mark.parametrize("groups", [1, 2])
+def test_tf32_is_for_the_passes_alone(tf32, groups, monkeypatch):
     """The dot products and the mixture of gradients keep all bits."""
     seen = []
 
@@ -65,7 +66,7 @@ def test_tf32_is_for_the_passes_alone(tf32, monkeypatch):
     rows = Rows(network, stacked(drawn(2), "cpu"))
     for name in ("bmm", "baddbmm"):
         monkeypatch.setattr(torch, name, spied(name))
-    losses, gradients = rows.of(batch(2, 4), batch(2, 8))
+    losses, gradients = rows.of(batch(2, 4), batch(2, 8, groups))
     network.predict(rows.parameters, batch(2, 4).inputs, None)
     assert {told for _, told in seen} == {tf32}
     seen.clear()

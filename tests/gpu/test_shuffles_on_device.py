@@ -10,8 +10,10 @@ from engram.plan import generator, subsets
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-@pytest.mark.parametrize("room", [2**14, 2**25])
-@pytest.mark.parametrize(("rows", "count", "size"), [(40, 8, 9), (55, 256, 257), (300, 256, 4000)])
+@pytest.mark.parametrize("room", [2**14, 2**27])
+@pytest.mark.parametrize(
+    ("rows", "count", "size"), [(40, 8, 9), (55, 256, 257), (300, 256, 4000), (3, 30, 2**15 + 1)]
+)
 def test_a_gpu_draws_the_same(rows, count, size, room, monkeypatch):
     monkeypatch.setattr(_shuffled, "_ROOM", room)
     alone = [subsets(generator(seed, "test"), rows, count, size) for seed in range(3)]

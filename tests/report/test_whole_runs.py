@@ -7,7 +7,7 @@ from paper_world import STANDARD, make_row
 
 from engram.report import summarise
 from engram.report._performance import NOT_MEASURED
-from engram.report._stacks import stacks_block
+from engram.report._whole_runs import whole_runs_block
 
 
 def stack(method, seeds, seconds, stacked=5, **changed):
@@ -17,7 +17,7 @@ def stack(method, seeds, seconds, stacked=5, **changed):
 
 
 def lines(rows):
-    told = stacks_block(summarise(rows), STANDARD).splitlines()[2:]
+    told = whole_runs_block(summarise(rows), STANDARD).splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in told]
 
 
@@ -38,10 +38,22 @@ def test_every_five_that_trained_together_are_a_line():
         stack("mega-ii", range(5), 19.5, learning_rate=0.5),
         stack("mega-ii", range(5), 19.5, precision="bfloat16"),
         stack("mega-ii", range(5), 19.5, tasks=3),
+        stack("mega-ii", range(5), 19.5, tasks=34, examples=1250),
+        stack("mega-ii", range(5), 19.5, failure="The loss became non-finite."),
         stack("gem", range(5), 19.5),
         [],
     ],
-    ids=["not all", "one by one", "another setting", "precision", "fewer tasks", "no goal", "none"],
+    ids=[
+        "not all",
+        "one by one",
+        "another setting",
+        "precision",
+        "fewer tasks",
+        "shorter",
+        "diverged",
+        "no goal",
+        "none",
+    ],
 )
 def test_nothing_else_is(rows):
-    assert stacks_block(summarise(rows), STANDARD) == NOT_MEASURED
+    assert whole_runs_block(summarise(rows), STANDARD) == NOT_MEASURED

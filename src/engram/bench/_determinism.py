@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from typing import Any
 
-from engram.bench._events import microseconds
+from engram.bench._events import clock_of, microseconds
 from engram.bench._images import image_step
 from engram.bench._noise import CIFAR, on_noise, pictures
 from engram.bench._permuted import EARLIER, permuted
@@ -41,6 +41,11 @@ def _in_a_fresh_process(device: str, deterministic: bool) -> dict[str, float]:
 def _steps(device: str, deterministic: bool) -> dict[str, float]:
     if deterministic:
         prepare_workspace(device)
+    with clock_of(device):
+        return _measured(device, deterministic)
+
+
+def _measured(device: str, deterministic: bool) -> dict[str, float]:
     with permuted(
         "mega-ii", examples=_EXAMPLES, runs=_RUNS, device=device, deterministic=deterministic
     ) as lesson:

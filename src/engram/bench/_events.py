@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,11 @@ class Timing(NamedTuple):
     median: float
     lowest: float
     highest: float
+
+
+def clock_of(device: str) -> AbstractContextManager[object]:
+    """Let a GPU be the one whose clock measures; that of a CPU needs nothing."""
+    return torch.cuda.device(device) if torch.device(device).type == "cuda" else nullcontext()
 
 
 def microseconds(

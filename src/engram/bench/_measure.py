@@ -12,11 +12,12 @@ import torch
 
 from engram.bench._captured import captured
 from engram.bench._determinism import determinism
+from engram.bench._events import clock_of
 from engram.bench._images import images
 from engram.bench._methods import methods
 from engram.bench._stacks import stacks
 from engram.bench._steps import steps
-from engram.errors import EngramError
+from engram.errors import unknown
 
 Rows = list[dict[str, Any]]
 _CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
@@ -36,8 +37,7 @@ def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows
     tables = _tables(device)
     for name in chosen:
         if name not in tables:
-            valid = ", ".join(tables)
-            raise EngramError(f"There is no table {name!r} for this device; choose from {valid}.")
+            raise unknown("table for this device", name, tables)
     if torch.device(device).type != "cuda":
         torch.set_num_threads(1)
     for name in dict.fromkeys(chosen or tables):
@@ -46,8 +46,13 @@ def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows
 
 def _tables(device: str) -> dict[str, Callable[[], Rows]]:
     if torch.device(device).type == "cuda":
-        return {name: partial(table, device) for name, table in _GPU.items()}
+        return {name: partial(_on, device, table) for name, table in _GPU.items()}
     return _CPU
+
+
+def _on(device: str, table: Callable[[str], Rows]) -> Rows:
+    with clock_of(device):
+        return table(device)
 
 
 def device_name(device: str) -> str:

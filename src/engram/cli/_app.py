@@ -99,7 +99,12 @@ def fetch(
 @app.command()
 def bench(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Measure these alone.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="Measure these alone: stacks, captured, images, determinism (GPU); "
+            "steps, methods (CPU).",
+        ),
     ] = None,
     device: DeviceOption = "auto",
     json: Annotated[

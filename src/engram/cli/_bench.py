@@ -28,6 +28,11 @@ def bench(
     """
     if json_path is not None and json_path.is_dir():
         raise EngramError(f"json must be the name of a file, not the folder {str(json_path)!r}.")
+    if names and json_path is not None and json_path.exists():
+        raise EngramError(
+            f"{str(json_path)!r} exists already, and may hold tables that are not measured now: "
+            "name another file."
+        )
     chosen = runs.resolve_device(device)
     from engram import bench as room
 

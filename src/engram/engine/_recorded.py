@@ -87,7 +87,9 @@ def recording(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[Non
 
     Left to itself torch records what is done on the GPU that was the first to be recorded, and
     other GPUs' work would be done once, and missing in the graph. Batches before the recording have
-    been through torch's checks: whatever has no fixed order was refused there.
+    been through torch's checks: what has no fixed order at all was refused there. What torch gives
+    an order only where it is asked to (``scatter_add_``, say) has none in here, see `unchecked`: a
+    step must not add to one place twice by it.
     """
     with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)), unchecked():
         yield

@@ -100,7 +100,7 @@ class Replay(Method):
             return self.rows.step(self.rule, self.settings.learning_rate, batch, reference)
 
     def kind(self, step: int) -> Hashable:
-        """Tell steps apart by what they read and whether they write."""
+        """Tell steps apart by whether they read anything."""
         return self.bank.planned.kind(step) if self.bank.planned else None
 
     def locate(self, position: Tensor | None) -> None:

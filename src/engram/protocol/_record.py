@@ -100,7 +100,7 @@ class Record:
 
 
 def accuracy(method: Method, stream: Stream, task: int, *, curve: bool = False) -> Tensor:
-    """Return each run's accuracy on test examples of a task, [R], float64 on the CPU.
+    """Return each run's accuracy on test examples of a task, [R], float64 on the device.
 
     With ``curve`` on those that a point of the learning curve is measured on.
     """
@@ -116,5 +116,5 @@ def accuracy(method: Method, stream: Stream, task: int, *, curve: bool = False) 
             correct, total = correct + right.sum(-1), total + batch.labels.shape[-1]
         else:
             correct, total = correct + (right * batch.weights).sum(-1), 1
-    share = torch.as_tensor(correct).cpu().double() / total
+    share = torch.as_tensor(correct).double() / total
     return share.clamp(max=1)  # which a sum of weights may exceed by a rounding

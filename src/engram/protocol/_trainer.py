@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
+import torch
+
 from engram.engine import Recorded
 from engram.methods import FinishedTask, Method, method_entry
 from engram.protocol._checkpoint import Checkpoint
@@ -92,6 +94,8 @@ class Trainer:
         if self._watch.all_diverged(task, ended=True):
             return None
         self._measure_curve(task, len(steps))
+        points = self.record.curves[task]
+        points[:] = [point.cpu() for point in points]
         return served
 
     def _steps(self, examples: Examples) -> Recorded:
@@ -110,8 +114,8 @@ class Trainer:
         matrix = self.record.matrix
         settled = task if self.method.settled and not self._joint else 0
         matrix[:, task, :settled] = matrix[:, task - 1, :settled]
-        for seen in range(settled, task + 1):
-            matrix[:, task, seen] = accuracy(self.method, self.stream, seen)
+        measured = [accuracy(self.method, self.stream, seen) for seen in range(settled, task + 1)]
+        matrix[:, task, settled : task + 1] = torch.stack(measured, 1).cpu()  # read at once
 
     def _tell(self, task: int, *, last: bool) -> None:
         self.course.done += 1

@@ -18,9 +18,9 @@ from engram.report._precision import precision_block
 from engram.report._reproduction import reproduction
 from engram.report._settings import settings_table
 from engram.report._sheets import SHEETS
-from engram.report._stacks import stacks_block
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting, summarise
+from engram.report._whole_runs import whole_runs_block
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory
@@ -92,7 +92,7 @@ class PageBlocks:
         if table == "precision":
             return precision_block(sources.everything, self._standard, sources.laboratory)
         if table == "whole runs":
-            return stacks_block(sources.everything, self._standard)
+            return whole_runs_block(sources.everything, self._standard)
         if table not in SHEETS:
             known = [*SHEETS, "precision", "whole runs"]
             raise unknown("table of measured speed", table, known)

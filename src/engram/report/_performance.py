@@ -46,12 +46,15 @@ def save_performance(
 
 
 def performance_block(folder: Path, name: str) -> str:
-    """Return one of ``SHEETS`` from every file in a folder that has it, each with its receipt."""
+    """Return one of ``SHEETS`` as it was last measured on each device, with its receipt.
+
+    It is found in the files of a folder, of which some may hold other tables.
+    """
     found = [_read(path) for path in sorted(folder.glob(_PATTERN))]
+    having = sorted((each for each in found if name in each.tables), key=lambda each: each.created)
+    newest = {each.device: each for each in having}
     blocks = [
-        f"{_receipt(each)}\n\n{sheet_markdown(name, each.tables[name])}"
-        for each in found
-        if name in each.tables
+        f"{_receipt(each)}\n\n{sheet_markdown(name, each.tables[name])}" for each in newest.values()
     ]
     return "\n\n".join(blocks) if blocks else NOT_MEASURED
 

@@ -9,6 +9,7 @@ from engram.report._numbers import duration
 from engram.report._performance import NOT_MEASURED
 from engram.report._standard import Standard
 from engram.report._summary import Summary
+from engram.runs import Row
 
 _BOUNDS = {  # seconds of five runs on an H200
     ("permuted-mnist", "mega-ii"): 18,
@@ -21,7 +22,7 @@ _FIVE = 5
 _HEAD = ("run", "seeds", "seconds", "at most", "device", "date", "command", "address")
 
 
-def stacks_block(summaries: Sequence[Summary], standard: Standard) -> str:
+def whole_runs_block(summaries: Sequence[Summary], standard: Standard) -> str:
     """Return the seconds of every stack of five whole runs for which a goal was set."""
     lines = []
     for benchmark, method in _BOUNDS:
@@ -35,15 +36,16 @@ def stacks_block(summaries: Sequence[Summary], standard: Standard) -> str:
 
 def _stacks(summary: Summary, standard: Standard) -> Iterator[Summary]:
     """Yield the runs of the paper's own setting that trained together, five at once."""
-    if standard.share(summary) != 1 or standard.label(summary) != summary.method:
+    usual = standard.share(summary) == 1 and standard.is_preset(summary)
+    if not usual or standard.label(summary) != summary.method:
         return
-    stacks: dict[float, list[int]] = {}
-    for number, row in enumerate(summary.rows):
+    stacks: dict[tuple[str, float], list[Row]] = {}
+    for row in summary.rows:
         if row.outcome["facts"].get("stacked") == _FIVE:
-            stacks.setdefault(row.seconds, []).append(number)  # they share their time
-    for numbers in stacks.values():
-        if len(numbers) == _FIVE:
-            yield Summary(tuple(summary.rows[number] for number in numbers))
+            stacks.setdefault((row.command, row.seconds), []).append(row)  # they share their time
+    for rows in stacks.values():
+        if len(rows) == _FIVE and not any(row.outcome["failure"] for row in rows):
+            yield Summary(tuple(rows))
 
 
 def _line(stack: Summary) -> list[str]:
