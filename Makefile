@@ -78,6 +78,7 @@ peers: $(STAMP) $(PEERS)/.installed
 # Everything generated in docs/: the pages of results, and the blocks of the other pages.
 docs: $(STAMP)
 	$(BIN)/python -m engram.report results/*.jsonl --pages docs
+	$(BIN)/python -m engram.studies results/*.jsonl
 	$(BIN)/python tests/slow/page.py
 
 clean:

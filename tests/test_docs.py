@@ -10,6 +10,8 @@ import pytest
 import engram.protocol
 from engram import methods
 from engram.report import GENERATED, write_book
+from engram.runs import read_lines
+from engram.studies import published, taken
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -40,6 +42,11 @@ def test_what_is_generated_is_fresh(tmp_path):
     changed = write_book(tmp_path / "docs", RESULTS, engram.protocol)
     stale = [str(path.relative_to(tmp_path)) for path in changed]
     assert not stale, f"{', '.join(stale)}: stale, run `make docs`"
+
+
+def test_the_times_that_come_with_the_package_are_those_of_the_results():
+    made = taken(row for file in RESULTS for row in read_lines(file))
+    assert published() == made, "stale, run `make docs`"
 
 
 def test_every_page_of_results_has_its_file():

@@ -18,6 +18,7 @@ from engram.cli._reproduce import reproduce
 from engram.errors import EngramError
 from engram.report.html import _page
 from engram.runs import Store, step_records
+from engram.studies._published import Taken
 
 HERE = Path(__file__).parent
 STUDY = """
@@ -100,6 +101,12 @@ def test_what_is_missing_is_run_once_and_the_report_ends_it(ask, study, tmp_path
     assert len(trained(tmp_path)) == 12
 
 
+@pytest.fixture
+def unpublished(monkeypatch):
+    monkeypatch.setattr("engram.cli._study_table.published", list)
+
+
+@pytest.mark.usefixtures("unpublished")
 def test_a_dry_run_says_what_would_run_and_makes_nothing(ask, study, tmp_path):
     code, out, _ = ask(study(), dry_run=True)
     assert code == 0
@@ -107,9 +114,27 @@ def test_a_dry_run_says_what_would_run_and_makes_nothing(ask, study, tmp_path):
     assert lines[0] == "Mine"
     assert "permuted-mnist 2 55,000 mega-ii 3 3 unknown unknown" in lines
     assert re.search(r"8 of 8 runs to do on cpu.*: how long is unknown, as nothing", out)
+    assert "*" not in out
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
+def test_what_no_store_can_tell_is_told_by_what_was_published(ask, study, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    known = [
+        Taken("NVIDIA H200", "permuted-mnist", "mega-ii", 2, 55_000, 1.0),
+        Taken("cpu", "permuted-mnist", "mega-ii", 6, 55_000, 90.0),
+        Taken("cpu", "permuted-mnist", "mega-ii", 20, 55_000, 9000.0),
+        Taken("cpu", "permuted-mnist", "a-gem", 20, 55_000, 300.0),  # too far to tell
+    ]
+    monkeypatch.setattr("engram.cli._study_table.published", lambda: known)
+    _, out, _ = ask(study(), dry_run=True)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "permuted-mnist 2 55,000 mega-ii 3 3 30 s* 90 s*" in lines
+    assert "permuted-mnist 2 55,000 a-gem 3 3 unknown unknown" in lines
+    assert "* Nothing like it is in the store; so long it took on a core of ours." in lines
+
+
+@pytest.mark.usefixtures("unpublished")
 def test_times_are_estimated_from_results_like_them(ask, study, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     ask(study(), seeds=1)

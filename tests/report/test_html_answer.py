@@ -92,7 +92,7 @@ def test_opponents_that_differ_are_named_where_they_are():
     page = report(rows)
     assert page.headings[1] == "Does MEGA-II beat A-GEM, or VAN where A-GEM was not run?"
     (line,) = page.tables["MEGA-II against VAN in other settings"][1:]
-    assert line[:2] == [f"{TABLE}, 3 tasks of up to 50 examples", "VAN"]
+    assert line[0] == f"{TABLE}, 3 tasks of up to 50 examples"
     assert page.words.count("points against A-GEM") == 4
 
 

@@ -1,12 +1,15 @@
 """The page in a real browser, without a network: it draws, toggles, tells values, and is calm."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from paper_world import STANDARD, make_row, told
 
-from engram.report import summarise
+from engram import protocol
+from engram.report import Standard, summarise
 from engram.report.html import report_page
+from engram.runs import read_lines
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(
@@ -64,6 +67,27 @@ def visit(browser, address):
         context.close()
     assert complaints == []
     assert set(requests) == {address}
+
+
+def test_numbers_that_differ_by_rounding_alone_do_not_stop_the_page(visit):
+    page = visit()
+    assert page.evaluate("ticks(20, 20.000000000000004, 5).places.length") < 5
+    assert page.evaluate("ticks(0, 1e-3, 5).places.length") > 4
+
+
+def test_all_that_was_ever_measured_is_drawn(browser, tmp_path):
+    """The report of the committed results, without an error."""
+    files = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
+    rows = [row for file in files for row in read_lines(file)]
+    path = tmp_path / "report.html"
+    path.write_text(report_page(summarise(rows), Standard(protocol), "figures"), "utf-8")
+    page, complaints = browser.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(path.as_uri())
+    plots = page.locator("[data-chart]")
+    assert plots.count() == page.locator("[data-chart] > svg").count() > 90
+    page.close()
+    assert complaints == []
 
 
 def section(page):
@@ -159,3 +183,73 @@ def test_tables_can_be_copied_and_read_without_javascript(visit):
     assert section(plain).locator("table").first.is_visible()
     assert "This figure needs JavaScript" in section(plain).inner_text()
     assert plain.locator("button:visible").count() == 0
+
+
+@pytest.fixture
+def narrow(browser, tmp_path):
+    """A page of long names, wide numbers and seeds that diverged, at some width."""
+    rows = [
+        make_row(
+            method,
+            seed,
+            tasks=tasks,
+            examples=examples,
+            memory_per_class=6,
+            final=None if method == "van" else 0.5 + (method == "mega-ii") / 4,
+            failure="It diverged." if method == "gem" and seed > 1 else None,
+            facts={"parameters": 10**9},
+        )
+        for method in ("van", "gem", "a-gem", "mega-ii", "mega-ii-unbalanced")
+        for tasks, examples in ((17, 55_000), (17, 55), (3, 55), (4, 55), (5, 55))
+        for seed in range(4)
+    ]
+    rows += [make_row("mega-i", memory_per_class=6, epsilon_of_a_long_name=n) for n in range(3)]
+    path = tmp_path / "report.html"
+    path.write_text(report_page(summarise(rows), STANDARD, "figures"), "utf-8")
+
+    def open_page(width):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto(path.as_uri())
+        return page
+
+    return open_page
+
+
+OUTSIDE = """() => [...document.querySelectorAll(".plot text")].filter((text) => {
+  const inner = text.getBoundingClientRect(), outer = text.closest("svg").getBoundingClientRect();
+  return inner.left < outer.left || inner.right > outer.right;
+}).map((text) => text.textContent)"""
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_no_text_of_a_figure_is_cut_and_names_stay_different(narrow, width):
+    page = narrow(width)
+    section(page).get_by_role("button", name="All", exact=True).click()
+    assert page.evaluate(OUTSIDE) == []
+    names = section(page).locator("[data-chart=memory] .name").all_text_contents()
+    assert len({*names}) == len(names) == 8
+    page.close()
+
+
+def test_what_survivors_tell_is_hollow_and_said_on_hover(narrow):
+    page = narrow(1280)
+    told = "2 of 4 seeds, the others diverged"
+    for chart in ("accuracy", "lca"):
+        dots = section(page).locator(f'[data-chart={chart}] g[data-line="1"] circle')
+        assert dots.count() == section(page).locator(f"[data-chart={chart}] .dot.partial").count()
+    bar = section(page).locator("[data-chart=average-accuracy] .bar.partial")
+    bar.hover()
+    assert told in page.locator(".tip").inner_text()
+    sweep = page.locator("#permuted-mnist-over-tasks-55 [data-chart=accuracy]")
+    assert sweep.locator(".dot.partial").count() == 4
+    sweep.locator("svg").focus()
+    page.keyboard.press("ArrowRight")
+    assert f"GEM ({told})" in page.locator(".tip").inner_text()
+    page.close()
+
+
+def test_a_phone_shows_who_is_ahead_without_scrolling(narrow):
+    page = narrow(390)
+    head = page.locator("#answer thead th", has_text="seeds ahead").bounding_box()
+    assert head["x"] + head["width"] <= 390
+    page.close()

@@ -168,8 +168,8 @@ def test_settings_beyond_the_papers_four_are_answered_in_a_table():
     assert page.words.count("How sure") == 4 + 1  # the guide has the words too
     (line,) = page.tables["MEGA-II against A-GEM in other settings"][1:]
     assert line == [
-        *["Permuted MNIST, 6 tasks of 55,000 examples", "A-GEM"],
-        *["80.50 ± 0.50", "70.50 ± 0.50", "+10.00", "+10.00 to +10.00", "2 of 2", "1.00 times"],
+        *["Permuted MNIST, 6 tasks of 55,000 examples", "+10.00", "+10.00 to +10.00", "2 of 2"],
+        *["80.50 ± 0.50", "70.50 ± 0.50", "1.00 times"],
     ]
 
 

@@ -66,6 +66,7 @@ class _Judge:
             stand_in=label,
             projected=told.projected,
             absent=tuple(method for _, method in absent),
+            diverged=told.diverged,
             too_long=bool(absent) and set(absent) <= self._too_long,
         )
 

@@ -16,6 +16,7 @@ from engram.report._summary import Summary
 from engram.runs import Row
 
 NOT_RUN = "not run"
+_LOST = ("average_accuracy", "forgetting", "lca_10", "change_over_tasks")  # by who diverges
 _SAME = {"er": "mega-i-equal"}  # one method, which the paper's ablation has another name for
 Values = dict[int, tuple[float, str]]  # by seed: the number, and the device it was made on
 
@@ -29,12 +30,21 @@ class Pair(NamedTuple):
     ratio: bool  # first / second instead of first - second
 
 
+class Diverged(NamedTuple):
+    """How many of a method's seeds have no numbers."""
+
+    method: str
+    seeds: int
+    of: int
+
+
 class Told(NamedTuple):
-    """An estimate, or why there is none; and whether it rests on what nobody ran."""
+    """An estimate, or why there is none; whether it rests on what nobody ran, and who diverged."""
 
     ours: Estimate | None
     missing: str = ""
     projected: bool = False
+    diverged: tuple[Diverged, ...] = ()
 
 
 class Found:
@@ -67,7 +77,8 @@ class Found:
         ones = self._values(measure, *first)
         if second[1] is None:
             values = [value for value, _ in ones.values()]
-            return Told(Estimate.over(values)) if values else Told(None, NOT_RUN)
+            lost = self._diverged(measure, first)
+            return Told(Estimate.over(values), diverged=lost) if values else Told(None, NOT_RUN)
         others = self._values(measure, second[0], second[1])
         projected = None if ones else projected_sizes(first[0]).get(first[1], {}).get(measure)
         if projected is not None:
@@ -81,7 +92,8 @@ class Found:
         if ratio and any(other == 0 for _, other in pairs):
             return Told(None, "divided by 0")
         values = [one / other if ratio else one - other for one, other in pairs]
-        return Told(Estimate.over(values), projected=projected is not None)
+        lost = self._diverged(measure, first) + self._diverged(measure, (second[0], second[1]))
+        return Told(Estimate.over(values), projected=projected is not None, diverged=lost)
 
     def _values(self, measure: str, setting: str, method: str) -> Values:
         found = self._found[setting]
@@ -99,6 +111,14 @@ class Found:
             for seed in sorted(seeds)
             if len(told) > 1 and all(seed in values for values in told)
         }
+
+    def _diverged(self, measure: str, of: tuple[str, str]) -> tuple[Diverged, ...]:
+        """Return who has seeds without a number there, where it is one of the accuracies'."""
+        setting, method = of
+        summary = self._found[setting].get(self._named(setting, method))
+        if measure not in _LOST or summary is None or not summary.failures:
+            return ()
+        return (Diverged(method, len(summary.failures), len(summary.rows)),)
 
     def _named(self, setting: str, method: str) -> str:
         return method if method in self._found[setting] else _SAME.get(method, method)

@@ -17,8 +17,9 @@ _EXPLANATION = """\
 Numbers are mean ± population standard deviation over the seeds: the average accuracy in percent,
 forgetting and LCA as fractions. The paper's number stands beside runs of the paper's own setting
 only. Seconds are the mean wall-clock time of a run; runs that are stacked on a GPU share theirs.
-The address of a result is made of everything that can change it; shown are the first ten digits of
-the sha256 of the addresses of a line's runs, sorted, one a line."""
+The address of a result is made of everything that can change it but the device and the versions;
+shown are the first ten digits of the sha256 of the addresses of a line's runs, sorted, one to a
+line."""
 
 
 def results_page(

@@ -82,7 +82,7 @@ def _k2(summaries: Sequence[Summary], standard: Standard) -> str:
         told = [NOTHING if error is None else f"{error:.1e}" for error in errors]
         paper = spread(papers_share(found), 2)
         lines.append([title, shares[0], paper, shares[1], *told, *receipt(found)])
-    header = ["MEGA-I on", "k2 < 1, %, ours", "paper", "θ1 ≤ θ2, %"]
+    header = ["MEGA-I on", "k2 < 1, %, ours", "paper", "θ1 ≤ θ2, % of the steps with both"]
     header += ["largest error of cos θ1", "of cos θ2", *RECEIPTS]
     return markdown_table(header, lines)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from engram.report._estimate import Estimate
+from engram.report._found import Diverged
 
 _MOST_NAMED = 4  # methods: more than these would fill a screen
 
@@ -44,6 +45,7 @@ class Part:
     projected: bool = False  # our number is computed from the size of what was not run
     absent: tuple[str, ...] = ()  # methods not run there: a median does without them
     too_long: bool = False  # whole runs of all these are projected to take too long
+    diverged: tuple[Diverged, ...] = ()  # methods of which some seeds have no number
 
     @property
     def verdict(self) -> Verdict:

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from engram.runs import Row
+from engram.studies._published import Taken
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
 
 
-class Timings:
-    """The seconds of stored results that were made on one device, by its name."""
+_FAR = 4.0
 
-    def __init__(self, rows: Iterable[Row], device: str) -> None:
-        self._seconds: dict[tuple[str, str], dict[tuple[int, int], list[float]]] = {}
-        for row in rows:
-            if row.device == device and not row.outcome["failure"]:
-                made = row.identity
-                alike = self._seconds.setdefault((made["benchmark"], made["method"]), {})
-                alike.setdefault((made["tasks"], made["examples"]), []).append(row.seconds)
+
+class Timings:
+    """Seconds that were taken on one device, by its name."""
+
+    def __init__(self, made: Iterable[Taken], device: str) -> None:
+        self._seconds: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
+        for each in made:
+            if each.device == device:
+                alike = self._seconds.setdefault((each.benchmark, each.method), {})
+                alike[each.tasks, each.examples] = each.seconds
 
     def seconds(self, spec: Spec) -> float | None:
         """Return about how many seconds a run will take, or None where nothing like it was made.
 
-        That is the mean over runs with as many tasks and examples or, where there are none, over
-        all runs of the method on the benchmark, in proportion to the examples in all.
+        That is what runs with as many tasks and examples took or, where there are none, those of
+        the method on the benchmark that are nearest to it in examples, in proportion to these.
+        Where there were four times as many, or a fourth, evaluation spoils the proportion: None.
         """
         identity = spec.identity()
         alike = self._seconds.get((identity["benchmark"], identity["method"]), {})
         if (spec.tasks, spec.examples) in alike:
-            return statistics.fmean(alike[spec.tasks, spec.examples])
-        rates = [
-            seconds / (tasks * examples)
-            for (tasks, examples), made in alike.items()
-            for seconds in made
-        ]
-        return spec.tasks * spec.examples * statistics.fmean(rates) if rates else None
+            return alike[spec.tasks, spec.examples]
+        shares = {
+            spec.tasks * spec.examples / (tasks * examples): seconds
+            for (tasks, examples), seconds in alike.items()
+        }
+        nearest = min(shares, key=lambda share: abs(math.log(share)), default=math.inf)
+        return nearest * shares[nearest] if 1 / _FAR < nearest < _FAR else None

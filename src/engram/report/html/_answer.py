@@ -27,26 +27,29 @@ def answer(summaries: Sequence[Summary], standard: Standard, *, paper: bool) -> 
     found = duels(summaries, standard)
     rule = RULE if any(duel.opponent != "A-GEM" for duel in found) else ""
     missing = _missing(found) if paper else ""
+    rest = _table(found[_CARDS:]) if found[_CARDS:] else None
     return element(
         "section",
         element("h2", question(found)),
         element("p", headline(found), class_="headline"),
         [element("p", note, class_="note") for note in (rule, missing) if note],
         element("div", [_card(duel, standard) for duel in found[:_CARDS]], class_="cards"),
-        show_table(_table(found[_CARDS:])) if found[_CARDS:] else None,
+        [element("h3", rest.caption, class_="above"), show_table(rest)] if rest else None,
         id="answer",
     )
 
 
 def _missing(found: Sequence[Duel]) -> str:
-    papers = [duel.setting for duel in reversed(found) if not duel.setting.other]
-    told = {setting.benchmark: setting.stand_in for setting in papers}
-    names = [
-        f"{name} (stand-in alone)" if key in told else name
-        for key, name in papers_benchmarks().items()
-        if told.get(key, "absent")
-    ]
-    return f"Of the paper's benchmarks not in this store yet: {', '.join(names)}." if names else ""
+    """Return which of the paper's benchmarks were run on a stand-in only, and which not at all."""
+    papers = [duel.setting for duel in found if not duel.setting.other]
+    real = {setting.benchmark for setting in papers if not setting.stand_in}
+    run = {setting.benchmark for setting in papers}
+    names = papers_benchmarks()
+    stood_in = ", ".join(name for key, name in names.items() if key in run - real)
+    absent = ", ".join(name for key, name in names.items() if key not in run)
+    told = [f"On a stand-in only: {stood_in}."] if stood_in else []
+    told += [f"Of the paper's benchmarks not in this store yet: {absent}."] if absent else []
+    return " ".join(told)
 
 
 def _card(duel: Duel, standard: Standard) -> Markup:
@@ -70,24 +73,29 @@ def _card(duel: Duel, standard: Standard) -> Markup:
 
 
 def _table(found: Sequence[Duel]) -> Table:
-    """Return the settings that have no card, a line each."""
-    columns = ["where", "against", "MEGA-II", "the other", "points", "95 % interval"]
-    columns += ["seeds ahead", "seconds"]
+    """Return the settings that have no card, a line each; what answers comes first.
+
+    An opponent that is the only one is named once, above its numbers.
+    """
+    names = opponents(found)
+    several = len(names) > 1
+    columns = ["where", "points", "95 % interval", "seeds ahead", *(["against"] if several else [])]
+    columns += ["MEGA-II", "the other" if several else names[0], "seconds"]
     lines = [
         [
             setting_name(duel.setting),
-            duel.opponent,
-            spread(duel.one.statistic("average_accuracy"), 2),
-            spread(duel.other.statistic("average_accuracy"), 2),
             f"{duel.gain.mean:+.2f}",
             _interval(duel.gain),
             f"{duel.seeds.wins} of {duel.seeds.seeds}",
+            *([duel.opponent] if several else []),
+            spread(duel.one.statistic("average_accuracy"), 2),
+            spread(duel.other.statistic("average_accuracy"), 2),
             NOTHING if duel.times is None else f"{duel.times:.2f} times",
         ]
         for duel in found
     ]
     heads = [Column(title, number=title not in ("where", "against")) for title in columns]
-    return Table(f"MEGA-II against {' or '.join(opponents(found))} in other settings", heads, lines)
+    return Table(f"MEGA-II against {' or '.join(names)} in other settings", heads, lines)
 
 
 def _sure(duel: Duel) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engram.report._failures import count_seeds
 from engram.report._paper import Printed
 from engram.report._summary import Summary
 from engram.report.html._names import LEADING, line_name, style_of
+from engram.runs import Row
+
+Named = tuple[str, Sequence[Row]]  # what notes call some runs
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Series:
     seeds: int  # the fewest of all points
     level: bool = False
     paper: Printed | None = None
+    partial: dict[int, str] = field(default_factory=dict)  # points of survivors: what is told
 
 
 @dataclass(frozen=True)
@@ -68,3 +75,67 @@ def over_seeds(line: int, values: ArrayLike, *, level: bool = False) -> Series:
     points = np.asarray(values, dtype=np.float64)
     std = points.std(0).tolist() if len(points) > 1 else [None] * points.shape[1]
     return Series(line, points.mean(0).tolist(), std, len(points), level)
+
+
+def finished(rows: Iterable[Row]) -> list[Row]:
+    """Return the runs that came to their end."""
+    return [row for row in rows if not row.outcome["failure"]]
+
+
+def survivors(rows: Sequence[Row]) -> str:
+    """Return what a number is told of if seeds diverged, or nothing if none did.
+
+    ``2 of 5 seeds, the others diverged``
+    """
+    total, kept = len(rows), len(finished(rows))
+    if kept == total:
+        return ""
+    if not kept:
+        return f"none of {count_seeds(total)}, all diverged" if total > 1 else "its seed diverged"
+    rest = "the other" if total - kept == 1 else "the others"
+    return f"{kept} of {count_seeds(total)}, {rest} diverged"
+
+
+def told_survivors(runs: Iterable[Named]) -> str:
+    """Return the note of a figure: whose numbers are those of survivors alone."""
+    told = [f"{name}: {text}" for name, rows in runs if (text := survivors(rows))]
+    return f"{'; '.join(told)}." if told else ""
+
+
+def marked(chart: Chart, runs: Sequence[Named]) -> Chart:
+    """Return a figure of one setting that tells which numbers are those of survivors alone.
+
+    ``runs`` has the runs of every line; where all of them diverged the note alone tells it.
+    """
+    series = [
+        replace(each, partial=dict.fromkeys(range(len(each.mean)), told))
+        if (told := survivors(runs[each.line][1]))
+        else each
+        for each in chart.series
+    ]
+    drawn = {each.line for each in series}
+    about = [run for place, run in enumerate(runs) if place in drawn or not finished(run[1])]
+    return replace(chart, series=series, note=f"{chart.note} {told_survivors(about)}".strip())
+
+
+def common_device(rows: Iterable[Row]) -> str | None:
+    """Return where most runs came to their end: times of two devices are not compared."""
+    devices = Counter(row.device for row in finished(rows))
+    return devices.most_common(1)[0][0] if devices else None
+
+
+def on_device(runs: Iterable[Named], device: str | None) -> list[Named]:
+    """Return the runs of one device alone."""
+    return [(name, [row for row in rows if row.device == device]) for name, rows in runs]
+
+
+def told_left_out(runs: Iterable[Named], device: str | None) -> str:
+    """Return the note of a figure of one device: what ran on another."""
+    elsewhere: dict[str, list[str]] = {}
+    for name, rows in runs:
+        for other in sorted({row.device for row in finished(rows)} - {device}):
+            elsewhere.setdefault(other, []).append(name)
+    told = [
+        f"Left out, as run on {other}: {', '.join(names)}." for other, names in elsewhere.items()
+    ]
+    return " ".join(told)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from engram.report._numbers import NOTHING
 from engram.report._verdict import Claim, Part, Verdict
+from engram.report.html._claim_words import claim_words
 from engram.report.html._element import Markup, element
-from engram.report.html._names import method_name
 from engram.report.html._table import Column, Table, show_table
 
-_MEASURES = {
-    "average_accuracy": ("average accuracy", "points", 2),
-    "forgetting": ("forgetting", "", 3),
-    "lca_10": ("LCA", "", 3),
-    "seconds": ("seconds", "", 1),
-    "parameters": ("parameters", "", 0),
-    "change_over_tasks": ("change of average accuracy from first to last task", "points", 2),
-    "finished": ("share of seeds that finish", "", 2),
-    "k2_below_1_percent": ("share of steps with k2 < 1", "points", 2),
-}
 _COLUMNS = (
     Column("what is claimed", number=False),
     Column("where", number=False),
@@ -50,7 +39,7 @@ def _chip(claim: Claim) -> Markup:
 
 
 def _claim(claim: Claim) -> Markup:
-    lines = [_line(part) for part in claim.parts]
+    lines = [claim_words(part) for part in claim.parts]
     marks = {
         (number, len(_COLUMNS) - 1): _CLASSES[part.verdict]
         for number, part in enumerate(claim.parts)
@@ -93,56 +82,10 @@ def _slack(part: Part) -> float:
 
 def _sentence(part: Part) -> list[object]:
     assert part.ours is not None
-    what, where, claimed, ours, interval, seeds, paper, mark = _line(part)
+    what, where, claimed, ours, interval, seeds, paper, mark = claim_words(part)
     interval = "" if interval == NOTHING else f"95 % interval {interval}, "
     beside = "" if paper == NOTHING else f"; paper {paper}"
-    told = f"{what}, {where}: {ours} ({interval}{seeds} seeds; claimed {claimed}{beside}) "
+    number, *diverged = seeds.split("; ")
+    seeds = "; ".join([f"{number} seeds", *diverged])
+    told = f"{what}, {where}: {ours} ({interval}{seeds}; claimed {claimed}{beside}) "
     return [told, element("span", mark, class_=f"chip {_CLASSES[part.verdict]}")]
-
-
-def _line(part: Part) -> list[str]:
-    title, unit, digits = _MEASURES[part.measure]
-    digits = 2 if part.ratio else digits
-    of, than = (_called(method) for method in (part.of, part.than or ""))
-    pair = of if part.than is None else f"{of} {'/' if part.ratio else '−'} {than}"
-    paper = NOTHING if part.paper is None else f"{part.paper:+.{digits}f}"
-    return [
-        f"{pair}, {title}",
-        part.where,
-        _range(part),
-        *_numbers(part, digits, "times" if part.ratio else unit),
-        paper,
-        _mark(part),
-    ]
-
-
-def _numbers(part: Part, digits: int, unit: str) -> list[str]:
-    if part.ours is None:
-        return [NOTHING, NOTHING, NOTHING]
-    sign = "" if part.ratio or part.measure == "finished" else "+"
-    mean, low, high = (
-        f"{number:{sign}.{digits}f}" for number in (part.ours.mean, part.ours.low, part.ours.high)
-    )
-    settled = math.isfinite(part.ours.low) and low != high
-    return [
-        f"{mean} {unit}".strip(),
-        f"{low} to {high}" if settled else NOTHING,
-        str(part.ours.seeds),
-    ]
-
-
-def _mark(part: Part) -> str:
-    told = {Verdict.UNSETTLED: "within chance", Verdict.OPEN: part.missing}
-    return told.get(part.verdict, part.verdict.value)
-
-
-def _range(part: Part) -> str:
-    if math.isinf(part.below):
-        return f"above {part.above:g}"
-    if math.isinf(part.above):
-        return f"below {part.below:g}"
-    return f"{part.above:g} to {part.below:g}"
-
-
-def _called(method: str) -> str:
-    return "median of the baselines" if method == "median" else method_name(method)

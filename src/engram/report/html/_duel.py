@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -49,14 +50,15 @@ class Duel(NamedTuple):
 
     @property
     def times(self) -> float | None:
-        """How many times the other's seconds a run takes.
+        """How many times the other's seconds a run takes; by medians, as the first one starts up.
 
-        None where the devices differ, or runs are too short to tell.
+        None where the devices or the days differ, or runs are too short to tell.
         """
-        alike = self.one.device == self.other.device
-        if not alike or min(self.one.seconds, self.other.seconds) < TOO_SHORT:
-            return None
-        return self.one.seconds / self.other.seconds
+        ours, others = (
+            statistics.median(row.seconds for row in each.rows) for each in (self.one, self.other)
+        )
+        alike = (self.one.device, self.one.dates) == (self.other.device, self.other.dates)
+        return ours / others if alike and min(ours, others) >= TOO_SHORT else None
 
 
 def duels(summaries: Sequence[Summary], standard: Standard) -> list[Duel]:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from engram import metrics
 from engram.report._measures import METRICS, accuracy_matrix
-from engram.report._quantities import quantity
+from engram.report._quantities import quantity, representatives
 from engram.report._standard import Standard
 from engram.report._summary import Summary
-from engram.report.html._chart import Chart, Series, over_seeds
+from engram.report.html._chart import (
+    Chart,
+    Named,
+    Series,
+    common_device,
+    finished,
+    marked,
+    on_device,
+    over_seeds,
+    told_left_out,
+)
+from engram.report.html._names import line_name
 from engram.runs import Row
 
 _BATCHES = 10
@@ -21,8 +32,15 @@ _MEGABYTE = 1e6
 
 def figures(summaries: Sequence[Summary], standard: Standard) -> list[Chart]:
     """Return the figures that have anything to show; series name summaries by their place."""
-    charts = [_accuracy(summaries), _learning(summaries), *_bars(summaries, standard)]
-    return [chart for chart in charts if chart.series]
+    names = [line_name(label) for label in standard.heading(summaries)[1]]
+    chosen = representatives(summaries, standard).values()
+    runs = [  # what diverged altogether is told below the table; here if it speaks for its method
+        (name, each.rows if each in chosen or finished(each.rows) else ())
+        for name, each in zip(names, summaries, strict=True)
+    ]
+    charts = [_accuracy(summaries), _learning(summaries), *_bars(summaries, runs, standard)]
+    drawn = [marked(chart, runs) for chart in charts] + [_seconds(runs, chosen)]
+    return [chart for chart in drawn if chart.series]
 
 
 def _accuracy(summaries: Sequence[Summary]) -> Chart:
@@ -30,7 +48,7 @@ def _accuracy(summaries: Sequence[Summary]) -> Chart:
     for place, summary in enumerate(summaries):
         curves = [
             100 * metrics.average_accuracy_over_tasks(accuracy_matrix(row))
-            for row in _finished(summary)
+            for row in finished(summary.rows)
         ]
         if not curves:
             continue
@@ -54,7 +72,7 @@ def _learning(summaries: Sequence[Summary]) -> Chart:
     """LCA_b, the area under the mean learning curve up to mini-batch b, over b; LCA_0 is Z_0."""
     series = []
     for place, summary in enumerate(summaries):
-        curves = [points for row in _finished(summary) if (points := _areas(row))]
+        curves = [points for row in finished(summary.rows) if (points := _areas(row))]
         if curves:
             shortest = min(map(len, curves))
             series.append(over_seeds(place, [points[:shortest] for points in curves]))
@@ -85,30 +103,34 @@ def _areas(row: Row) -> list[float]:
     return [float(np.mean(cut, 0)[0]), *areas]
 
 
-def _bars(summaries: Sequence[Summary], standard: Standard) -> list[Chart]:
+def _bars(summaries: Sequence[Summary], runs: Sequence[Named], standard: Standard) -> list[Chart]:
     charts = []
     for metric in METRICS:
-        series = _bar_series(summaries, metric.name)
+        series = _bar_series(runs, metric.name)
         if not summaries[0].stand_in:  # a stand-in's heights are not compared
             series = [
                 replace(bar, paper=standard.printed(summaries[bar.line], metric.name))
                 for bar in series
             ]
         charts.append(_bar(metric.name, metric.title, metric.digits, series))
-    kept = _bar_series(summaries, "memory_bytes_in_all", _MEGABYTE)
-    seconds = _bar_series(summaries, "seconds")
-    return [
-        *charts,
-        _bar("memory", "memory, MB", 2, kept, _memory_note(summaries)),
-        _bar("seconds", "seconds of a run", 1, seconds, "As recorded; stacked runs share theirs."),
-    ]
+    kept = _bar_series(runs, "memory_bytes_in_all", _MEGABYTE)
+    return [*charts, _bar("memory", "memory, MB", 2, kept, _memory_note(runs, kept))]
 
 
-def _bar_series(summaries: Sequence[Summary], name: str, unit: float = 1.0) -> list[Series]:
+def _seconds(runs: Sequence[Named], chosen: Iterable[Summary]) -> Chart:
+    """Return the bars of the device that is commonest among the lines shown at first."""
+    device = common_device(row for each in chosen for row in each.rows)
+    there = on_device(runs, device)
+    series = _bar_series(there, "seconds")
+    note = f"As recorded; stacked runs share theirs. {told_left_out(runs, device)}".strip()
+    return marked(_bar("seconds", f"seconds of a run, {device}", 1, series, note), there)
+
+
+def _bar_series(runs: Sequence[Named], name: str, unit: float = 1.0) -> list[Series]:
     series = []
-    for place, summary in enumerate(summaries):
+    for place, (_, rows) in enumerate(runs):
         values = [
-            value / unit for row in _finished(summary) if (value := quantity(row, name)) is not None
+            value / unit for row in finished(rows) if (value := quantity(row, name)) is not None
         ]
         if values:
             series.append(over_seeds(place, [[value] for value in values]))
@@ -121,12 +143,10 @@ def _bar(name: str, title: str, digits: int, series: list[Series], note: str = "
     )
 
 
-def _memory_note(summaries: Sequence[Summary]) -> str:
-    rows = [row for summary in summaries for row in summary.rows]
-    if all("state_bytes" in row.outcome["facts"] for row in rows):
-        return "Parameters, the method's own state and stored examples."
-    return "Parameters and stored examples; the state of penalties is added where it was recorded."
-
-
-def _finished(summary: Summary) -> list[Row]:
-    return [row for row in summary.rows if not row.outcome["failure"]]
+def _memory_note(runs: Sequence[Named], kept: Sequence[Series]) -> str:
+    drawn = {bar.line for bar in kept}
+    missing = [
+        name for line, (name, rows) in enumerate(runs) if line not in drawn and finished(rows)
+    ]
+    told = "Parameters, the method's own state and stored examples."
+    return told + (f" Not recorded: {', '.join(missing)}." if missing else "")

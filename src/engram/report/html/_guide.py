@@ -47,13 +47,14 @@ _ENTRIES = (
     (
         "Cost",
         "Seconds are the mean wall-clock time of a run, evaluation included, as recorded when it "
-        "was made; runs that are stacked on a GPU share theirs. Compare them with care where the "
-        "dates or versions differ. Memory is what must be kept for the next step.",
+        "was made; runs that are stacked on a GPU share theirs, and are one measurement however "
+        "many seeds they have. Compare them with care where the dates or versions differ. "
+        "Memory is what must be kept for the next step.",
     ),
     (
         "Spec hash",
         "Ten digits of the sha256 of the addresses of a line's runs, sorted, one a line; an "
-        "address is made of everything that can change a result.",
+        "address is made of everything that can change a result but the device and the versions.",
     ),
 )
 _OF_THE_PAPER = ("The paper's", "Stand-ins", "Claims")

@@ -34,8 +34,9 @@ _MEANING = (
     "MEGA-II would: θ1 ≤ θ2. With k1 = l_t / l_ref and c the cosine between both gradients, the "
     "paper has cos θ1 = (k1 k2 + c) / √(k1² k2² + 2 k1 k2 c + 1) and "
     "cos θ2 = (k1 + c) / √(k1² + 2 k1 c + 1). Both are checked against the angles of the mixtures "
-    "themselves, in the steps where MEGA-I weighs both gradients (l_t > ε): the largest "
-    "difference of any step is in the table."
+    "themselves, in the steps where MEGA-I weighs both gradients (l_t > ε), and so is their order; "
+    "in the others it follows the memory's gradient alone. The largest difference of any step is "
+    "in the table."
 )
 
 
@@ -91,7 +92,7 @@ def _shares(start: int, counts: Sequence[int], length: int) -> NDArray[np.float6
 
 
 def _bars(found: Sequence[Summary]) -> list[Chart]:
-    titles = {SHARE: "k2 < 1, % of steps", ORDER: "θ1 ≤ θ2, % of steps"}
+    titles = {SHARE: "k2 < 1, % of steps", ORDER: "θ1 ≤ θ2, % of the steps with both"}
     charts = []
     for fact, title in titles.items():
         series = list[Series]()
@@ -105,7 +106,7 @@ def _bars(found: Sequence[Summary]) -> list[Chart]:
 
 
 def _table(names: Sequence[str], found: Sequence[Summary]) -> Table:
-    columns = ["k2 < 1, %", "paper", "θ1 ≤ θ2, %", "steps with both, %"]
+    columns = ["k2 < 1, %", "paper", "steps with both, %", "θ1 ≤ θ2, % of these"]
     columns += ["|Δ cos θ1|", "|Δ cos θ2|", "steps", "seeds", "device", "spec hash"]
     heads = [Column("runs", number=False)]
     heads += [Column(title, number=title not in ("device", "spec hash")) for title in columns]
@@ -113,7 +114,7 @@ def _table(names: Sequence[str], found: Sequence[Summary]) -> Table:
     for name, each in zip(names, found, strict=True):
         shares = [
             spread(Statistic.over(fact_values(each, fact)), 2)
-            for fact in (SHARE, ORDER, "mixing_percent")
+            for fact in (SHARE, "mixing_percent", ORDER)
         ]
         errors = [_largest(each, f"cos_theta_{number}_error") for number in (1, 2)]
         steps = f"{sum(fact_values(each, 'recorded_steps')):,.0f}"

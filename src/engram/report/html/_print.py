@@ -54,6 +54,10 @@ def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
     FigureCanvasAgg(figure)
     room = round(_LETTERS_PER_INCH * size[0])
     figure.suptitle(textwrap.fill(_plain(title), room), fontsize=9, x=0.01, ha="left")
+    notes = dict.fromkeys(chart.note for chart in charts if chart.note)
+    if notes:
+        told = textwrap.fill(_plain(" ".join(notes)), round(1.6 * room))
+        figure.supxlabel(told, fontsize=6, x=0.01, ha="left")
     rows = figure.subplots(1, len(charts), squeeze=False, sharey=charts[0].kind == "bars")
     for axes, chart in zip(rows[0], charts, strict=True):
         shown = [series for series in chart.series if lines[series.line].shown]
@@ -83,6 +87,9 @@ def _lines(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Li
             linewidth=2.0 if line.leading else 1.2,
             label=_plain(line.name),
         )
+        partial = [place for place in where if place in series.partial]
+        points = [mean[place] for place in partial]
+        axes.plot(partial, points, "o", color=line.light, markersize=4, mfc="white")
         axes.fill_between(where, low, high, color=line.light, alpha=0.15, linewidth=0)
     step = math.ceil(sum(len(text) + 1 for text in chart.x) / _LETTERS)
     axes.set_xticks(list(places)[::step], chart.x[::step])
@@ -97,7 +104,9 @@ def _bars(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Lin
     height = {place: number for number, place in enumerate(rows)}
     for series in shown:
         y, line = height[series.line], lines[series.line]
-        axes.barh(y, _numbers(series.mean), xerr=_numbers(series.std), color=line.light, height=0.7)
+        filled = "white" if series.partial else line.light
+        mean, std = _numbers(series.mean), _numbers(series.std)
+        axes.barh(y, mean, xerr=std, color=filled, edgecolor=line.light, height=0.7)
         if series.paper is not None:
             axes.plot([series.paper.mean], [y], "d", color="black", markersize=4, mfc="white")
     axes.set_yticks(range(len(rows)), [_plain(lines[place].name) for place in rows])

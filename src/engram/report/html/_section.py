@@ -34,6 +34,7 @@ _SYMBOLS = (
     "above the figures; scales follow what is shown."
 )
 _DIAMOND = " A diamond is the paper's number."
+_HOLLOW = " What is hollow is of the seeds that did not diverge."
 
 
 class Section(NamedTuple):
@@ -126,9 +127,11 @@ def show_section(section: Section, folder: str) -> Markup:
     )
 
 
-def _symbols(bars: Sequence[Chart]) -> str:
-    beside = any(series.paper is not None for chart in bars for series in chart.series)
-    return _SYMBOLS + (_DIAMOND if beside else "")
+def _symbols(charts: Sequence[Chart]) -> str:
+    drawn = [series for chart in charts for series in chart.series]
+    beside = any(series.paper is not None for series in drawn)
+    hollow = any(series.partial for series in drawn)
+    return _SYMBOLS + (_DIAMOND if beside else "") + (_HOLLOW if hollow else "")
 
 
 def _figure(section: Section, chart: Chart) -> Markup:

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from engram.report._quantities import quantity, representatives
 from engram.report._setting import Setting
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting
-from engram.report.html._chart import Chart, Series, over_seeds
-from engram.report.html._names import benchmark_name, in_reading_order
+from engram.report.html._chart import (
+    Chart,
+    Named,
+    Series,
+    common_device,
+    finished,
+    on_device,
+    over_seeds,
+    survivors,
+    told_left_out,
+    told_survivors,
+)
+from engram.report.html._names import benchmark_name, in_reading_order, method_name
 
 Axis = Literal["examples", "tasks"]
 _OVER = {"examples": "examples in each task", "tasks": "tasks"}
+
+
+class _Measure(NamedTuple):
+    name: str
+    title: str
+    quantity: str
+    value: str
+    digits: int
+
+
 _MEASURES = (
-    ("accuracy", "Average accuracy", "average_accuracy", "average accuracy, %", 2),
-    ("seconds", "Execution time", "seconds", "seconds of a run", 1),
+    _Measure("accuracy", "Average accuracy", "average_accuracy", "average accuracy, %", 2),
+    _Measure("seconds", "Execution time", "seconds", "seconds of a run", 1),
 )
 
 
@@ -71,22 +93,8 @@ def _sweep(
     }
     lines = in_reading_order(list(methods.values()), standard)
     places = [f"{getattr(setting, axis):,}" for setting in settings]
-    devices = Counter(
-        row.device for setting in settings for each in found[setting].values() for row in each.rows
-    )
-    charts = []
-    for name, title, measure, value, digits in _MEASURES:
-        device = devices.most_common(1)[0][0] if measure == "seconds" else None
-        if device is not None and len(devices) > 1:  # times of two devices do not make a line
-            value += f", on {device}"
-        series = [
-            each
-            for line, summary in enumerate(lines)
-            if (each := _series(line, summary.method, measure, settings, found, device)) is not None
-        ]
-        charts.append(
-            Chart(name, title, "lines", value, digits, series, over=_OVER[axis], x=places)
-        )
+    points = [_points(line.method, axis, settings, found) for line in lines]
+    charts = [_chart(measure, points, _OVER[axis], places) for measure in _MEASURES]
     where = benchmark_name(first.benchmark) + first.place.removeprefix(first.benchmark)
     kept = first.tasks if axis == "examples" else first.examples
     slug = first.slug.replace(f"-{first.tasks}x{first.examples}", f"-over-{axis}-{kept}")
@@ -94,29 +102,57 @@ def _sweep(
     return Sweep(title, f"Over {_OVER[axis]}", slug, lines, charts)
 
 
-def _series(
-    line: int,
+def _points(
     method: str,
-    measure: str,
+    axis: Axis,
     settings: Sequence[Setting],
     found: Mapping[Setting, Mapping[str, Summary]],
-    device: str | None,
-) -> Series | None:
-    """Return a method's line; of one device alone where there is one."""
+) -> list[Named]:
+    """Return a method's runs in every setting, which may be none."""
+    name = method_name(method)
+    return [
+        (
+            f"{name} at {getattr(setting, axis):,} {axis}",
+            found[setting][method].rows if method in found[setting] else (),
+        )
+        for setting in settings
+    ]
+
+
+def _chart(measure: _Measure, lines: list[list[Named]], over: str, places: list[str]) -> Chart:
+    """Return a figure; of seconds, those of the commonest device alone."""
+    value, note, drawn = measure.value, "", lines
+    if measure.quantity == "seconds":
+        runs = list(chain(*lines))
+        device = common_device(row for _, rows in runs for row in rows)
+        value, note = f"{value}, on {device}", told_left_out(runs, device)
+        drawn = [on_device(points, device) for points in lines]
+    series = [_series(line, measure.quantity, points) for line, points in enumerate(drawn)]
+    return Chart(
+        measure.name,
+        measure.title,
+        "lines",
+        value,
+        measure.digits,
+        [each for each in series if each is not None],
+        over=over,
+        x=places,
+        note=f"{note} {told_survivors(chain(*drawn))}".strip(),
+    )
+
+
+def _series(line: int, name: str, points: Sequence[Named]) -> Series | None:
+    """Return a method's line through its points, if it has any."""
     mean, std, seeds = list[float | None](), list[float | None](), list[int]()
-    for setting in settings:
-        summary = found[setting].get(method)
-        rows = [
-            row
-            for row in (summary.rows if summary else ())
-            if not row.outcome["failure"] and device in (None, row.device)
-        ]
-        values = [value for row in rows if (value := quantity(row, measure)) is not None]
+    for _, rows in points:
+        values = [value for row in finished(rows) if (value := quantity(row, name)) is not None]
         point = over_seeds(line, [[value] for value in values]) if values else None
         mean.append(None if point is None else point.mean[0])
         std.append(None if point is None else point.std[0])
         seeds += [] if point is None else [point.seeds]
-    return Series(line, mean, std, min(seeds)) if seeds else None
+    told = {place: survivors(rows) for place, (_, rows) in enumerate(points)}
+    partial = {place: text for place, text in told.items() if text and mean[place] is not None}
+    return Series(line, mean, std, min(seeds), partial=partial) if seeds else None
 
 
 def _along(axis: Axis) -> Callable[[Setting], int]:

@@ -1,4 +1,7 @@
-// Lines over places, with a band of one standard deviation.
+// Lines over places, with a band of one standard deviation. A hollow point is that of the seeds that
+// did not diverge.
+
+const LETTER = 7; // pixels
 
 function drawLines(plot, chart, section) {
   const shown = chart.series.filter((series) => section.shown[series.line]);
@@ -31,10 +34,13 @@ function frame(chart, box, width, height, x, y, marks) {
     root.append(svg("line", { class: "grid", x1: box.left, x2: box.right, y1: y(place), y2: y(place) }));
     root.append(svg("text", { class: "tick end", x: box.left - 6, y: y(place) + 4 }, marks.text(place)));
   }
-  const every = Math.ceil((chart.x.length * 30) / (box.right - box.left));
+  const longest = Math.max(...chart.x.map((text) => text.length));
+  const every = Math.ceil((chart.x.length * Math.max(30, LETTER * longest + 4)) / (box.right - box.left));
   chart.x.forEach((text, place) => {
     if (place % every) return;
-    root.append(svg("text", { class: "tick middle", x: x(place), y: box.bottom + 16 }, text));
+    const cut = x(place) + (LETTER * text.length) / 2 > width;
+    const where = cut ? { class: "tick end", x: width } : { class: "tick middle", x: x(place) };
+    root.append(svg("text", { ...where, y: box.bottom + 16 }, text));
   });
   root.append(svg("text", { class: "tick", x: 0, y: 11 }, chart.value));
   const middle = (box.left + box.right) / 2;
@@ -57,12 +63,19 @@ function drawSeries(series, line, chart, x, y) {
   group.append(svg("polyline", { class: "line", points: path }));
   if (!series.level) {
     for (const place of known) {
-      const dot = svg("circle", { class: "dot", cx: x(place), cy: y(series.mean[place]), r: 2.5 });
+      const look = series.partial[place] ? { class: "dot partial", r: 3.5 } : { class: "dot", r: 2.5 };
+      const dot = svg("circle", { ...look, cx: x(place), cy: y(series.mean[place]) });
       dot.dataset.place = place;
       group.append(dot);
     }
   }
   return group;
+}
+
+// A line whose name says how many seeds a point is of, where some diverged.
+function named({ series, point }, section) {
+  const line = section.lines[series.line], partial = series.partial[point];
+  return partial ? { ...line, name: `${line.name} (${partial})` } : line;
 }
 
 // The pointer, a finger or the arrow keys choose a place; all methods there are told.
@@ -84,7 +97,7 @@ function follow(root, plot, chart, section, shown, { x, y, box, cross }) {
     cross.setAttribute("x2", x(place));
     section.light(near ? near.series.line : null);
     showTip(`${chart.over}: ${chart.x[place]}`, rows.map((row) => ({
-      line: section.lines[row.series.line], lit: row === near,
+      line: named(row, section), lit: row === near,
       text: spread(row.series, row.point, chart.digits) })), area.left + x(place), area.top + py);
   };
   const leave = () => {

@@ -23,7 +23,9 @@ function scale([from, to], [start, end]) {
 
 // Round numbers, about `count` of them, that cover low to high.
 function ticks(low, high, count) {
-  const rough = (high - low) / count || 1;
+  // What differs by rounding alone is one number: steps between the two could not be counted.
+  const apart = high - low > 1e-9 * Math.max(1, Math.abs(low), Math.abs(high));
+  const rough = apart ? (high - low) / count : 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
   const digits = Math.max(0, -Math.floor(Math.log10(step)));

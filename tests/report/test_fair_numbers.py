@@ -1,0 +1,83 @@
+"""Numbers that would mislead are told with what they rest on, or not at all."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from claim_reader import find
+from paper_world import STANDARD, make_row
+
+from engram.report import summarise
+from engram.report._estimate import Estimate
+from engram.report._quantities import quantity
+from engram.report._verdict import Part
+from engram.report.html._claim_words import claim_words
+from engram.report.html._claims_list import _sentence
+from engram.report.html._duel import duels
+
+DAY = "2026-01-03T03:04:05.000000Z"
+
+
+def pair(seconds):
+    """MEGA-II and A-GEM with so many seconds for each seed."""
+    rows = [make_row(method, seed) for method in seconds for seed in range(3)]
+    taken = [number for numbers in seconds.values() for number in numbers]
+    return [replace(row, seconds=number) for row, number in zip(rows, taken, strict=True)]
+
+
+def test_a_first_run_that_starts_up_does_not_make_a_method_slow():
+    rows = pair({"mega-ii": (53.0, 15.0, 16.0), "a-gem": (37.0, 16.0, 16.0)})
+    (duel,) = duels(summarise(rows), STANDARD)
+    assert duel.times == 1.0
+
+
+def test_times_of_different_days_are_not_compared():
+    rows = pair({"mega-ii": (15.0,) * 3, "a-gem": (16.0,) * 3})
+    (duel,) = duels(
+        summarise([*rows[:3], *(replace(row, created=DAY) for row in rows[3:])]), STANDARD
+    )
+    assert duel.times is None
+
+
+def test_a_claim_says_whose_seeds_diverged():
+    rows = [
+        make_row(method, seed, tasks=70, examples=200, memory_per_class=6)
+        for method in ("mega-ii", "prog-nn", "gem")
+        for seed in range(5)
+    ]
+    rows = [
+        replace(row, outcome={**row.outcome, "failure": "The loss became non-finite."})
+        if row.identity["method"] == "prog-nn" and row.seed > 1
+        else row
+        for row in rows
+    ]
+    claim = find(rows, "Many tasks")
+    told = {each.than: each for each in claim.parts if each.ours and each.where.startswith("70")}
+    *_, seeds, _, _ = claim_words(told["prog-nn"])
+    assert seeds == "2; 3 of PROG-NN's 5 diverged"
+    assert "2 seeds; 3 of PROG-NN's 5 diverged; claimed above" in _sentence(told["prog-nn"])[0]
+    assert told["gem"].diverged == ()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "below", "ratio", "mark"),
+    [
+        (-0.1, 0.2, 0, math.inf, False, "within chance"),
+        (1.7, 2.7, 2, math.inf, False, "too near 2 to tell"),
+        (0.5, 1.5, -1, 1, False, "too near 1 to tell"),
+        (0.8, 1.2, -math.inf, 1, True, "within chance"),
+        (-math.inf, math.inf, 2, math.inf, False, "within chance"),
+    ],
+)
+def test_a_difference_that_is_there_is_not_called_chance(low, high, above, below, ratio, mark):
+    ours = Estimate(1.0, low, high, 5)
+    part = Part("forgetting", "mega-i", "gem", ratio, "here", above, below, ours, None)
+    assert claim_words(part)[-1] == mark
+
+
+def test_memory_is_not_told_where_most_of_it_was_not_recorded():
+    told = [
+        quantity(make_row(method, facts=facts), "memory_bytes_in_all")
+        for method, facts in (("van", {}), ("ewc", {}), ("ewc", {"state_bytes": 8000}))
+    ]
+    assert told == [4000, None, 12_000]
