@@ -10,7 +10,7 @@ from engram.report._numbers import NOTHING, duration, spread
 from engram.report._quantities import mean_quantity
 from engram.report._standard import Standard
 from engram.report._summary import Summary
-from engram.report.html._duel import RULE, TOO_SHORT, Duel, duels
+from engram.report.html._duel import RULE, Duel, duels
 from engram.report.html._element import Markup, element
 from engram.report.html._headline import headline, opponents, question
 from engram.report.html._names import method_name, papers_benchmarks, setting_name
@@ -123,13 +123,8 @@ def _against(duel: Duel, metric: str, digits: int) -> str:
 
 def _cost(duel: Duel) -> str:
     one, other = duel.one, duel.other
-    seconds = f"{duration(one.seconds)} against {duration(other.seconds)} seconds a run"
-    if duel.times is not None:
-        where = f"{duel.times:.2f} times, on {one.device}"
-    elif one.device != other.device:
-        where = f"on {one.device} and {other.device}, so not to be compared"
-    else:
-        where = f"on {one.device}; below {TOO_SHORT:.0f} seconds not compared"
+    seconds = f"{' against '.join(map(duration, duel.seconds))} seconds a run"
+    where = duel.not_compared or f"{duel.times:.2f} times, on {one.device}"
     memory = [mean_quantity(each, "memory_bytes_in_all") for each in (one, other)]
     if memory[0] is None or memory[1] is None:
         return f"{seconds} ({where})"

@@ -49,16 +49,27 @@ class Duel(NamedTuple):
         return "held" if self.gain.low > 0 else "not-held" if self.gain.high < 0 else "open"
 
     @property
-    def times(self) -> float | None:
-        """How many times the other's seconds a run takes; by medians, as the first one starts up.
+    def seconds(self) -> tuple[float, float]:
+        """What a run of each takes: the median, as the first one starts up."""
+        one, other = ([row.seconds for row in each.rows] for each in (self.one, self.other))
+        return statistics.median(one), statistics.median(other)
 
-        None where the devices or the days differ, or runs are too short to tell.
-        """
-        ours, others = (
-            statistics.median(row.seconds for row in each.rows) for each in (self.one, self.other)
-        )
-        alike = (self.one.device, self.one.dates) == (self.other.device, self.other.dates)
-        return ours / others if alike and min(ours, others) >= TOO_SHORT else None
+    @property
+    def times(self) -> float | None:
+        """How many times the other's seconds a run takes, or None where that says nothing."""
+        return None if self.not_compared else self.seconds[0] / self.seconds[1]
+
+    @property
+    def not_compared(self) -> str:
+        """Why seconds are not: other devices or other days, or runs too short to tell."""
+        one, other = self.one, self.other
+        if one.device != other.device:
+            return f"on {one.device} and {other.device}, so not to be compared"
+        if min(self.seconds) < TOO_SHORT:
+            return f"on {one.device}; below {TOO_SHORT:.0f} seconds not compared"
+        if one.dates != other.dates:
+            return f"on {one.device}; on other days, so not to be compared"
+        return ""
 
 
 def duels(summaries: Sequence[Summary], standard: Standard) -> list[Duel]:
