@@ -15,8 +15,8 @@ import torch
 from harness import note, stamp
 
 from engram.protocol import Checkpoint, specify
+from engram.protocol._build import build_method, build_stream
 from engram.protocol._record import Record
-from engram.protocol._run import _build
 from engram.protocol._trainer import Trainer
 
 SAVES = 7
@@ -24,7 +24,8 @@ SAVES = 7
 
 def late_trainer(spec, seeds, checkpoint):
     """Return a run that is in its last task: its memory is full, and nothing was learned."""
-    stream, method = _build(spec, seeds, "cpu")
+    stream = build_stream(spec, seeds, "cpu")
+    method = build_method(spec, stream, "cpu")
     for task in range(spec.tasks):
         examples = stream.train(task)
         method.begin_task(task, examples.labels)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from engram.engine import Recorded
-from engram.methods import FinishedTask, Method, Setup, method_entry
-from engram.models import stacked
+from engram.methods import FinishedTask
+from engram.protocol._build import build_method
 from engram.protocol._precision import precision
 from engram.protocol._record import Record
 from engram.protocol._spec import Spec
@@ -22,10 +22,7 @@ class Lesson:
     """A method, the stream that it learns, and its steps as a run takes them."""
 
     def __init__(self, spec: Spec, stream: Stream, device: str) -> None:
-        network = stream.network()
-        drawn = [stream.initialise(network, seed) for seed in stream.seeds]
-        setup = Setup(network, stacked(drawn, device), stream.seeds, stream)
-        self.method: Method = method_entry(spec.method).build(setup, spec.method_settings())
+        self.method = build_method(spec, stream, device)
         self._stream, self._last = stream, spec.tasks - 1
         self._batch_size = spec.method_settings().batch_size
         self._watch = Watch(spec, self.method, stream, Record(len(stream.seeds), spec.tasks), None)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from engram.errors import EngramError
-from engram.methods import Method, Setup, method_entry
-from engram.models import stacked
+from engram.methods import Method
+from engram.protocol._build import build_method, build_stream
 from engram.protocol._checkpoint import Checkpoint
 from engram.protocol._precision import check_device, precision, prepare_workspace
 from engram.protocol._record import Outcome, Record
@@ -19,7 +19,7 @@ from engram.protocol._spec import Spec
 from engram.protocol._step_facts import step_facts
 from engram.protocol._trainer import Progress, Trainer
 from engram.settings import check_whole
-from engram.streams import Stream, benchmark
+from engram.streams import benchmark
 
 
 def run(
@@ -48,7 +48,8 @@ def run(
         prepare_workspace(device)
     kind = str(spec.settings.get("precision", "float32"))
     with torch.no_grad(), precision(kind, deterministic=deterministic):
-        stream, method = _build(spec, seeds, device)
+        stream = build_stream(spec, seeds, device)
+        method = build_method(spec, stream, device)
         spec.check_data()  # whatever was read is then what results are filed under
         record = Record(len(seeds), spec.tasks, record_every)
         trainer = Trainer(spec, method, stream, record, progress, checkpoint, started)
@@ -64,22 +65,6 @@ def stacking(spec: Spec, device: str) -> tuple[bool, str]:
     if benchmark(spec.benchmark).stacks and torch.device(device).type == "cuda":
         return True, "a step leaves a GPU partly idle: runs side by side cost less than in a row"
     return False, f"a run of {spec.benchmark} keeps the device busy: seeds go one by one"
-
-
-def _build(spec: Spec, seeds: Sequence[int], device: str) -> tuple[Stream, Method]:
-    stream = benchmark(spec.benchmark).build(
-        seeds,
-        spec.tasks,
-        spec.examples,
-        settings=spec.stream_settings(),
-        tuning=spec.split == "tuning",
-        device=device,
-    )
-    stream.passes = spec.passes
-    network = stream.network()
-    drawn = [stream.initialise(network, seed) for seed in seeds]
-    setup = Setup(network, stacked(drawn, device), seeds, stream)
-    return stream, method_entry(spec.method).build(setup, spec.method_settings())
 
 
 def _described(
