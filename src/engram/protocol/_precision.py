@@ -18,13 +18,12 @@ _WORKSPACES = (":4096:8", ":16:8")  # those with which NVIDIA promises the same 
 def precision(name: str, *, deterministic: bool = False) -> Iterator[None]:
     """Let convolutions round what they multiply to 10 bits, or (``float32``) keep all of it.
 
-    Matrix products keep all of it, whatever they did before: the dot products and mixtures of
-    gradients are among them. The fastest algorithm for each shape is found by trying, except where
-    the bits have to be the same each time (``deterministic``); an operation that cannot do so
-    raises.
+    Matrix products, of which the dot products and mixtures of gradients are made, keep all of it
+    unless torch was told otherwise before. The fastest algorithm for each shape is found by trying,
+    except where the bits have to be the same each time (``deterministic``); an operation that
+    cannot do so raises.
     """
-    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    rounded, products.allow_tf32 = products.allow_tf32, False
+    cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
     strict = torch.get_deterministic_debug_mode()
     cudnn.allow_tf32 = name != "float32"
@@ -36,7 +35,6 @@ def precision(name: str, *, deterministic: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        products.allow_tf32 = rounded
         cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
         torch.set_deterministic_debug_mode(strict)
 
