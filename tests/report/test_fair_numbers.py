@@ -7,9 +7,12 @@ import pytest
 from claim_reader import find
 from paper_world import STANDARD, make_row
 
+from engram import methods
+from engram.protocol import specify
+from engram.protocol._build import build_method, build_stream
 from engram.report import summarise
 from engram.report._estimate import Estimate
-from engram.report._quantities import quantity
+from engram.report._quantities import held_bytes, quantity
 from engram.report._verdict import Part
 from engram.report.html._claim_words import claim_words
 from engram.report.html._claims_list import _sentence
@@ -75,9 +78,19 @@ def test_a_difference_that_is_there_is_not_called_chance(low, high, above, below
     assert claim_words(part)[-1] == mark
 
 
-def test_memory_is_not_told_where_most_of_it_was_not_recorded():
+def test_memory_that_was_not_recorded_is_computed():
     told = [
         quantity(make_row(method, facts=facts), "memory_bytes_in_all")
         for method, facts in (("van", {}), ("ewc", {}), ("ewc", {"state_bytes": 8000}))
     ]
-    assert told == [4000, None, 12_000]
+    assert told == [4000, 20_000, 12_000]
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_it_is_computed_as_methods_hold_it(method):
+    spec = specify("permuted-mnist", method, tasks=1, examples=10)
+    facts = build_method(spec, build_stream(spec, [0], "cpu"), "cpu").facts()
+    row = make_row(method, facts={"parameters": facts["parameters"]})
+    held = {"parameters": facts["parameters"], "state_bytes": facts["state_bytes"]}
+    computed = quantity(row, "memory_bytes_in_all")
+    assert computed == pytest.approx(held_bytes(held), rel=0.01)

@@ -14,17 +14,17 @@ from engram.report._summary import Summary
 from engram.runs import Row
 
 _BYTES_OF_A_NUMBER = 4  # parameters are float32
-_KEEP_MUCH = ("ewc", "icarl", "mas", "pi", "rwalk")  # beside parameters, examples and norms' means
+VECTORS = {"ewc": 4, "mas": 3, "pi": 4, "rwalk": 8}
+"""How many vectors of the parameters' length a method keeps, for runs that did not record it."""
 
 
 def quantity(row: Row, name: str) -> float | None:
     """Return a metric, a cost or a fact of a run, or None where it has none.
 
     ``change_over_tasks`` is A_T - A_1 in points; ``memory_bytes_in_all`` is what must be kept for
-    the next step: parameters, the method's own state and the stored examples, None where much of
-    it was not recorded; ``finished`` is 1 of a run that came to its end: one that diverged tells
-    nothing of whether it fits, and one that runs out of memory leaves no result. Any other name is
-    a fact that the run has recorded.
+    the next step: parameters, the method's own state and the stored examples; ``finished`` is 1 of
+    a run that came to its end: one that diverged tells nothing of whether it fits, and one that
+    runs out of memory leaves no result. Any other name is a fact that the run has recorded.
     """
     if name == "seconds":
         return row.seconds
@@ -36,8 +36,11 @@ def quantity(row: Row, name: str) -> float | None:
         return _change(row)
     if name == "memory_bytes_in_all":
         facts = row.outcome["facts"]
-        told = row.identity["method"] not in _KEEP_MUCH or "state_bytes" in facts
-        return held_bytes(facts) if told and _number(facts.get("parameters")) else None
+        parameters = _number(facts.get("parameters"))
+        if parameters is None:
+            return None
+        vectors = VECTORS.get(row.identity["method"], 0)
+        return held_bytes({"state_bytes": vectors * _BYTES_OF_A_NUMBER * parameters, **facts})
     return _number(row.outcome["facts"].get(name))
 
 
