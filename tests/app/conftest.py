@@ -1,6 +1,8 @@
 import fake_laboratory
 import pytest
 
+from engram.cli._reproduce import reproduce
+from engram.report.html import _page
 from engram.runs import Store, printable, record
 
 
@@ -52,3 +54,32 @@ def make_row():
         return record(spec, fake_laboratory.run(spec, [seed])[0], command)
 
     return make
+
+
+@pytest.fixture
+def quick_figures(monkeypatch):
+    monkeypatch.setattr(_page, "save_figure", lambda *_: [])  # they have tests of their own
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Write a study of ours to a file, with the trace of what is trained beside it."""
+
+    def write(text=fake_laboratory.STUDY):
+        path = tmp_path / "mine.toml"
+        path.write_text(text.replace("TRACE", str(tmp_path / "trace")), "utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def ask_study(tmp_path, executor, capsys, quick_figures):  # noqa: ARG001
+    """Reproduce a study; return the exit code and what was printed."""
+
+    def ask(target, laboratory=fake_laboratory, **options):
+        options = {"store": tmp_path / "results" / "store.sqlite", "device": "cpu", **options}
+        code = reproduce(target, laboratory, executor=executor, **options)
+        return code, *capsys.readouterr()
+
+    return ask

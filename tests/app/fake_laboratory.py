@@ -23,6 +23,24 @@ USUAL = {
     "lead": 0.1,
 }
 
+STUDY = """
+title = "Mine"
+
+[[runs]]
+benchmark = "permuted-mnist"
+methods = ["van", "mega-ii"]
+seeds = 2
+tasks = 2
+settings = { trace = "TRACE" }
+
+[[runs]]
+benchmark = "permuted-mnist"
+methods = ["a-gem", "mega-ii"]
+seeds = 3
+tasks = 2
+settings = { trace = "TRACE" }
+"""
+
 
 @dataclass(frozen=True)
 class Spec:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from engram.cli._app import app
-from engram.cli._request import Request, list_settings, specify
+from engram.cli._request import Request, specify
 from engram.cli._results import show
 from engram.cli._run import train
 from engram.errors import EngramError
@@ -136,15 +136,6 @@ def test_mistakes_are_refused_before_anything_is_made(ask, tmp_path, methods, ch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_are_listed_with_their_values(laboratory, capsys):
-    request = Request("permuted-mnist", ("van", "mega-i"), settings=("epsilon=0.5",))
-    list_settings(request, laboratory)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == "van on permuted-mnist"
-    assert "learning_rate=0.1 what learning_rate does" in lines
-    assert "epsilon=0.5 what epsilon does" in lines
-
-
 def test_results_are_shown_exported_and_merged(ask, tmp_path, laboratory, capsys):
     ask("van", seeds=2)
     ask("van", seeds=1, tasks=3)
@@ -264,40 +255,3 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch):
         assert result.stderr.startswith("engram: There is no ")
         assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_settings_of_the_real_thing_are_listed():
-    result = CliRunner().invoke(app, ["run", "permuted-mnist", "mega-i", "--help-settings"])
-    assert result.exit_code == 0
-    for name in ("learning_rate", "batch_size", "reference_batch", "memory_per_class", "epsilon"):
-        assert f"  {name}=" in result.stdout
-
-
-def test_what_one_s_own_data_must_be_told_is_listed_before_it_is_told(tmp_path):
-    table = tmp_path / "sales.csv"
-    table.write_text("price,bought\n1,yes\n2,no\n", "utf-8")
-    words = ["run", f"table:{table}", "van", "--help-settings"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0
-    assert "  target= " in result.stdout
-    result = CliRunner().invoke(app, [*words, "--set", "parts=2"])
-    assert result.exit_code == 2
-    assert "target must name the column to predict" in result.stderr
-    result = CliRunner().invoke(app, [*words, "--tasks", "0"])
-    assert result.exit_code == 2
-
-
-def test_settings_of_a_preset_are_its_own():
-    words = ["run", "permuted-mnist-200", "mega-i", "--help-settings"]
-    result = CliRunner().invoke(app, words)
-    assert result.stdout.startswith("mega-i on permuted-mnist-200\n")
-    assert "  memory_per_class=6 " in result.stdout
-
-
-def test_settings_as_json_are_one_object_and_nothing_else():
-    arguments = ["run", "permuted-mnist", "mega-i", "van", "--help-settings", "--json"]
-    result = CliRunner().invoke(app, [*arguments, "--set", "epsilon=0.5"])
-    listed = json.loads(result.stdout)
-    assert listed["benchmark"] == "permuted-mnist"
-    assert [entry["method"] for entry in listed["methods"]] == ["mega-i", "van"]
-    assert listed["methods"][0]["settings"]["epsilon"] == 0.5

@@ -14,7 +14,7 @@ from engram.report._summary import Summary
 from engram.runs import Row
 
 _BYTES_OF_A_NUMBER = 4  # parameters are float32
-VECTORS = {"ewc": 4, "mas": 3, "pi": 4, "rwalk": 8}
+_VECTORS = {"ewc": 4, "mas": 3, "pi": 4, "rwalk": 8}
 """How many vectors of the parameters' length a method keeps, for runs that did not record it."""
 
 
@@ -39,7 +39,7 @@ def quantity(row: Row, name: str) -> float | None:
         parameters = _number(facts.get("parameters"))
         if parameters is None:
             return None
-        vectors = VECTORS.get(row.identity["method"], 0)
+        vectors = _VECTORS.get(row.identity["method"], 0)
         return held_bytes({"state_bytes": vectors * _BYTES_OF_A_NUMBER * parameters, **facts})
     return _number(row.outcome["facts"].get(name))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from engram.report._found import Diverged
 from engram.report._numbers import NOTHING
 from engram.report._verdict import Part, Verdict
 from engram.report.html._names import method_name
@@ -49,12 +48,16 @@ def _numbers(part: Part, digits: int, unit: str) -> list[str]:
     return [
         f"{mean} {unit}".strip(),
         f"{low} to {high}" if settled else NOTHING,
-        "; ".join([str(part.ours.seeds), *map(_told_diverged, part.diverged)]),
+        seeds_words(part, str(part.ours.seeds)),
     ]
 
 
-def _told_diverged(lost: Diverged) -> str:
-    return f"{lost.seeds} of {method_name(lost.method)}'s {lost.of} diverged"
+def seeds_words(part: Part, number: str) -> str:
+    """Return on how many seeds a number of ours rests, and whose were lost."""
+    lost = [
+        f"{each.seeds} of {method_name(each.method)}'s {each.of} diverged" for each in part.diverged
+    ]
+    return "; ".join([number, *lost])
 
 
 def _mark(part: Part) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engram.report._numbers import NOTHING
 from engram.report._verdict import Claim, Part, Verdict
-from engram.report.html._claim_words import claim_words
+from engram.report.html._claim_words import claim_words, seeds_words
 from engram.report.html._element import Markup, element
 from engram.report.html._table import Column, Table, show_table
 
@@ -82,10 +82,9 @@ def _slack(part: Part) -> float:
 
 def _sentence(part: Part) -> list[object]:
     assert part.ours is not None
-    what, where, claimed, ours, interval, seeds, paper, mark = claim_words(part)
+    what, where, claimed, ours, interval, _, paper, mark = claim_words(part)
     interval = "" if interval == NOTHING else f"95 % interval {interval}, "
     beside = "" if paper == NOTHING else f"; paper {paper}"
-    number, *diverged = seeds.split("; ")
-    seeds = "; ".join([f"{number} seeds", *diverged])
+    seeds = seeds_words(part, f"{part.ours.seeds} seeds")
     told = f"{what}, {where}: {ours} ({interval}{seeds}; claimed {claimed}{beside}) "
     return [told, element("span", mark, class_=f"chip {_CLASSES[part.verdict]}")]
