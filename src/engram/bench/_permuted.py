@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engram.protocol import Lesson, lesson, specify
-from engram.streams import benchmark
+from engram.protocol import Lesson, build_stream, lesson, specify
 
 _NAME = "permuted-mnist"
 PRECISIONS = ("float32", "tf32")  # of the network's passes
@@ -27,8 +26,6 @@ def permuted(
     """Yield the lesson of a method in R runs of so many tasks, each of so many examples."""
     overrides = {"precision": precision}
     spec = specify(_NAME, method, tasks=tasks, examples=examples, overrides=overrides)
-    stream = benchmark(_NAME).build(
-        range(runs), tasks, examples, settings=spec.stream_settings(), device=device
-    )
+    stream = build_stream(spec, range(runs), device)
     with lesson(spec, stream, device=device, deterministic=deterministic) as held:
         yield held

@@ -1,5 +1,6 @@
 """The paper's protocol: one pass, three tasks to tune on and seventeen to train on."""
 
+from engram.protocol._build import build_stream
 from engram.protocol._checkpoint import Checkpoint, Paused
 from engram.protocol._lesson import Lesson, lesson
 from engram.protocol._precision import prepare_workspace
@@ -18,6 +19,7 @@ __all__ = [
     "Progress",
     "SettingHelp",
     "Spec",
+    "build_stream",
     "lesson",
     "prepare_workspace",
     "run",
