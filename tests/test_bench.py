@@ -18,6 +18,7 @@ from engram.bench import (
     _measure,
     _noise,
     _permuted,
+    _replays,
     _stacks,
 )
 from engram.cli._bench import bench as run_bench
@@ -35,18 +36,18 @@ def on_a_cpu(monkeypatch):
 
     def microseconds(take, steps, **_):
         for step in range(min(steps, 3)):
-            take(step)
+            take(step, steps)
         taken.append(steps)
         return _events.Timing(10.0 * len(taken), 5.0, 100.0)
 
-    for module in (_stacks, _captured, _images, _determinism):
+    for module in (_stacks, _captured, _replays, _images, _determinism):
         monkeypatch.setattr(module, "microseconds", microseconds)
-    for module in (_stacks, _captured, _determinism):
+    for module in (_stacks, _captured, _replays, _determinism):
         monkeypatch.setattr(module, "permuted", partial(_permuted.permuted, tasks=2))
         monkeypatch.setattr(module, "EARLIER", 20)
     for module in (_images, _determinism):
         monkeypatch.setattr(module, "on_noise", partial(_noise.on_noise, tasks=2))
-    monkeypatch.setattr(_stacks, "captured_products", lambda *_: lambda _: None)
+    monkeypatch.setattr(_stacks, "captured_products", lambda *_: lambda step, _: step + 1)
     monkeypatch.setattr(_images, "_WORK", ((SMALL, (1, 2), {"tf32": 7.0}),))
     monkeypatch.setattr(_determinism, "CIFAR", SMALL)
     monkeypatch.setattr(_determinism, "_EXAMPLES", 50)
@@ -127,6 +128,17 @@ def test_stacks_of_runs(on_a_cpu):
     assert shows_all_of("stacks", rows)
 
 
+def test_steps_to_a_replay_are_measured_one_number_after_the_other(on_a_cpu):
+    rows = bench.replays("cpu", (1, 2), runs=2, examples=80)
+    assert [(row["method"], row["together"]) for row in rows] == [
+        *(("van", 1), ("van", 2)),
+        *(("mega-ii", 1), ("mega-ii", 2)),
+    ]
+    assert [row["chosen"] for row in rows] == [None, "yes", None, "yes"]
+    assert all(row["recording"] > 0 for row in rows)
+    assert on_a_cpu == [5, 4, 5, 4]  # steps that are left
+
+
 def test_captured_methods_stand_beside_mega(on_a_cpu):
     rows = bench.captured("cpu", ["van", "mer"], runs=2, examples=50)
     assert [(row["method"], row["ratio"]) for row in rows] == [("mega-ii", 1.0), ("van", 2.0)]
@@ -177,7 +189,7 @@ def test_the_products_alone_are_those_of_the_passes():
 
 def test_too_few_steps_are_refused():
     with pytest.raises(ValueError, match="too few"):
-        _events.microseconds(lambda _: None, 25)
+        _events.microseconds(lambda step, _: step + 1, 25)
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():

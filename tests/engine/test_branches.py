@@ -96,7 +96,8 @@ def test_a_stream_has_one_parent_and_no_stream_is_left_idle(gpus, size):
 def test_nor_is_one_left_idle_where_others_ask_for_streams_too(gpus):
     parents = defaultdict(set)
     for number in range(8):
-        branches = Branches(FIRST, f"purpose {number}")
+        gpus.in_use[FIRST] = Stream(FIRST, 200 + number)
+        branches = Branches(FIRST)
         for _ in range(8):
             gpus.give(FIRST)
             with branches.branch():

@@ -50,6 +50,15 @@ def test_captured_steps_train_as_plain_ones_do(method, monkeypatch):
     assert (captured - plain).abs().max() < 0.02
 
 
+@pytest.mark.parametrize("together", [2, 5])
+@pytest.mark.parametrize("method", ["van", "mega-ii", "gem", "ewc", "rwalk", "multi-task"])
+def test_several_steps_to_a_replay_are_as_many_replays_of_one(method, together, monkeypatch):
+    one = accuracies(method)
+    monkeypatch.setattr(_recorded, "TOGETHER", together)
+    monkeypatch.setattr(_recorded, "_LONG", 1)
+    assert accuracies(method).equal(one)
+
+
 @pytest.mark.parametrize("memory", ["sample", "reservoir", "fifo"])
 def test_every_memory_can_be_captured(memory, monkeypatch):
     captured = accuracies("mega-ii", memory=memory, memory_per_class=5)
@@ -69,10 +78,10 @@ def test_a_gpu_trains_as_the_cpu_does(method):
 def test_no_step_waits_for_the_host(method, monkeypatch):
     take = Recorded.take
 
-    def watched(self, step):
+    def watched(self, step, stop):
         torch.cuda.set_sync_debug_mode("error")
         try:
-            take(self, step)
+            return take(self, step, stop)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

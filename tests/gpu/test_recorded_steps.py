@@ -39,10 +39,10 @@ def test_of_every_few_captured_steps_the_last_is_kept():
 def test_no_recorded_step_waits_for_the_host(method, monkeypatch):
     take = Recorded.take
 
-    def watched(self, step):
+    def watched(self, step, stop):
         torch.cuda.set_sync_debug_mode("error")
         try:
-            take(self, step)
+            return take(self, step, stop)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -82,7 +82,7 @@ def start(stream, name, method, **changes):
 
 def learn(method, stream, task, examples=None):
     """Let a method learn a task, and yield before each step its number and its batch."""
-    examples = examples or stream.train(task)
+    examples = method.lay(examples or stream.train(task))
     method.begin_task(task, examples.labels)
     size = method.settings.batch_size
     for step in range(-(-examples.labels.shape[1] // size)):

@@ -106,7 +106,7 @@ def learned(name, **settings):
     start = torch.randn(2, network.size, generator=torch.manual_seed(1))
     setup = Setup(network, start, (3, 4), stream)
     method = entry.build(setup, entry.settings(batch_size=BATCH, **settings))
-    examples = stream.deal(0)
+    examples = method.lay(stream.deal(0))
     method.begin_task(0, examples.labels)
     for step, start_ in enumerate(range(0, examples.labels.shape[1], BATCH)):
         part = slice(start_, start_ + BATCH)

@@ -31,7 +31,9 @@ def published(monkeypatch):
 @pytest.fixture
 def steps(monkeypatch):
     taken, take = [], Recorded.take
-    monkeypatch.setattr(Recorded, "take", lambda self, step: taken.append(step) or take(self, step))
+    monkeypatch.setattr(
+        Recorded, "take", lambda self, step, stop: taken.append(step) or take(self, step, stop)
+    )
     return taken
 
 

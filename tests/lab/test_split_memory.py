@@ -26,15 +26,13 @@ def play(name, tasks, seed=0):
     method = start(stream, name, "mega-ii")
     came, read = [], []
     for task in range(tasks):
-        inputs, labels = stream.train(task)
+        inputs, labels = method.lay(stream.train(task))
         method.begin_task(task, labels)
         came.append(named(inputs, labels))
         read.append([])
-        for step, first in enumerate(range(0, labels.shape[1], SIZE)):
-            part = slice(first, first + SIZE)
+        for step in range(-(-labels.shape[1] // SIZE)):
             batch = method.bank.reference(step)
             read[-1].append([] if batch is None else named(batch.inputs, batch.labels))
-            method.bank.write(step, inputs[:, part], labels[:, part])
         method.bank.end_task()
     return came, read
 

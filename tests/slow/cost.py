@@ -27,11 +27,8 @@ def late_trainer(spec, seeds, checkpoint):
     stream = build_stream(spec, seeds, "cpu")
     method = build_method(spec, stream, "cpu")
     for task in range(spec.tasks):
-        examples = stream.train(task)
+        examples = method.lay(stream.train(task))
         method.begin_task(task, examples.labels)
-        size = spec.settings["batch_size"]
-        stored, labels = (part[:, -size:] for part in examples)
-        method.bank.write(spec.examples // size - 1, stored, labels)  # the last is always kept
         if task < spec.tasks - 1:
             method.bank.end_task()
     record = Record(len(seeds), spec.tasks)

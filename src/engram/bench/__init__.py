@@ -5,6 +5,7 @@ from engram.bench._determinism import determinism
 from engram.bench._images import images
 from engram.bench._measure import device_name, measure
 from engram.bench._methods import method_step, methods
+from engram.bench._replays import replays
 from engram.bench._stacks import stacks
 from engram.bench._steps import (
     BATCH,
@@ -33,6 +34,7 @@ __all__ = [
     "methods",
     "products_alone",
     "ratio",
+    "replays",
     "stacks",
     "steps",
     "take_turns",

@@ -9,7 +9,7 @@ from engram.bench._events import Timing, microseconds
 from engram.bench._methods import USUAL, task_by_task
 from engram.bench._permuted import EARLIER, permuted
 
-_EXAMPLES = 2_000  # of the last task
+_EXAMPLES = 25_000  # of the last task, which is then long enough for several steps to a replay
 _BOUNDS = {"gem": 8.0}  # times MEGA-II
 
 

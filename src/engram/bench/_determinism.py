@@ -11,7 +11,7 @@ from engram.bench._noise import CIFAR, on_noise, pictures
 from engram.bench._permuted import EARLIER, permuted
 from engram.protocol import prepare_workspace
 
-_EXAMPLES = 2_000  # of the last task
+_EXAMPLES = 25_000  # of the last task, which is then long enough for several steps to a replay
 _RUNS = 5
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from engram.engine import recording
+from engram.engine import TOGETHER, recording
 from engram.models import Branches
 
 
@@ -35,17 +35,21 @@ def products(
 
 def captured_products(
     sizes: Sequence[int], batches: Sequence[int], runs: int, device: str
-) -> Callable[[int], None]:
-    """Return replays of the products, whatever the number of the step."""
+) -> Callable[[int, int], int]:
+    """Return replays of the products, as many to each as there are steps to that of a run."""
     multiply = products(sizes, batches, runs, device)
     multiply()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with recording(graph, torch.device(device)):
-        multiply()
+    graphs = [torch.cuda.CUDAGraph() for _ in range(TOGETHER)]
+    for count, graph in enumerate(graphs, 1):
+        with recording(graph, torch.device(device)):
+            for _ in range(count):
+                multiply()
 
-    def replay(_: int) -> None:
-        graph.replay()
+    def replay(step: int, stop: int) -> int:
+        count = min(TOGETHER, stop - step)
+        graphs[count - 1].replay()
+        return step + count
 
     return replay
 

@@ -15,6 +15,7 @@ from engram.bench._determinism import determinism
 from engram.bench._events import clock_of
 from engram.bench._images import images
 from engram.bench._methods import methods
+from engram.bench._replays import replays
 from engram.bench._stacks import stacks
 from engram.bench._steps import steps
 from engram.errors import unknown
@@ -24,6 +25,7 @@ _CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
 _GPU: dict[str, Callable[[str], Rows]] = {
     "stacks": stacks,
     "captured": captured,
+    "replays": replays,
     "images": images,
     "determinism": determinism,
 }

@@ -11,7 +11,7 @@ from engram.bench._permuted import EARLIER, PRECISIONS, permuted
 from engram.models import MLP, rounding
 from engram.protocol import Lesson
 
-_EXAMPLES = 5_000  # of the last task
+_EXAMPLES = 25_000  # of the last task, which is then long enough for several steps to a replay
 _BOUNDS = {  # (precision, runs): microseconds that are good enough
     ("float32", 5): "150 a step",
     ("float32", 64): "12 a run's step",

@@ -102,7 +102,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help="Measure these alone: stacks, captured, images, determinism (GPU); "
+            help="Measure these alone: stacks, captured, replays, images, determinism (GPU); "
             "steps, methods (CPU).",
         ),
     ] = None,

@@ -3,12 +3,13 @@
 from engram.engine._bank import Bank
 from engram.engine._mixture import gram
 from engram.engine._objective import Objective, cross_entropy
-from engram.engine._recorded import Recorded, recording
+from engram.engine._recorded import TOGETHER, Recorded, recording
 from engram.engine._replayed import Replayed
 from engram.engine._rows import Rows
 from engram.streams import Batch
 
 __all__ = [
+    "TOGETHER",
     "Bank",
     "Batch",
     "Objective",

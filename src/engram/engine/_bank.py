@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,16 +10,19 @@ from torch import Tensor
 
 from engram.engine import _reads
 from engram.engine._planned import Planned
+from engram.errors import EngramError
 from engram.memory import Ledger
-from engram.models import Branches
-from engram.streams import Batch, Stream
+from engram.streams import Batch, Examples, Stream
 
 
 class Bank:
     """What R runs remember: one ledger each, one table of examples for all.
 
     The ledgers decide who stays; they see labels and never an image. Which examples every step
-    of a task reads is drawn when the task begins, so nothing is chosen inside the loop.
+    of a task reads is drawn when the task begins, so nothing is chosen inside the loop. Nothing is
+    copied there either: a task's examples lie in the table behind those that are held, and all that
+    is planned is indices into it. Once the task has ended, those of them that are held move to the
+    front, and their room is the next task's.
     """
 
     def __init__(
@@ -37,7 +39,8 @@ class Bank:
         self.device = device
         self.planned: Planned | None = None
         self._capacity = capacity
-        self._table: Batch | None = None  # inputs and labels [R * (capacity + 1), ...], as stored
+        self._table: Examples | None = None  # [R, capacity + N, ...], as stored
+        self._laid = False  # whether the task in hand lies there
         self._request: dict[str, Any] = {}  # the last call of plan(), and the ledgers before it
 
     @property
@@ -45,11 +48,23 @@ class Bank:
         """Bytes that one run's examples take."""
         if self._table is None:
             return 0
-        slot = (self._table.inputs.nbytes + self._table.labels.nbytes) // len(self._table.labels)
+        slot = sum(part.nbytes for part in self._table) // self._table.labels.numel()
         return slot * self._capacity
 
+    def lay(self, examples: Examples) -> Examples:
+        """Lay a task's examples into the table, and return them as they lie there."""
+        length = self._capacity + examples.labels.shape[1]
+        if self._table is None or self._table.labels.shape[1] != length:
+            self._make_room(examples, length)
+        assert self._table is not None
+        laid = Examples(*(part[:, self._capacity :] for part in self._table))
+        for part, new in zip(laid, examples, strict=True):
+            part.copy_(new)
+        self._laid = True
+        return laid
+
     def plan(self, task: int, labels: Tensor, batch_size: int, count: int, per_task: bool) -> None:
-        """Plan a task with these labels to come, [R, N]: what its steps read and write.
+        """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
         many of each finished task, a part of the batch for each.
@@ -57,15 +72,15 @@ class Bank:
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
             "task": task,
-            "labels": labels,
+            "labels": labels.clone(),  # which may lie in the table
             "batch_size": batch_size,
             "count": count,
             "per_task": per_task,
         }
         coming = labels.cpu().numpy()
         if self.ledgers[0].policy.include_current:
-            reads, writes = _reads.growing(
-                self.ledgers, self.seeds, task, coming, batch_size, count
+            reads, kept = _reads.growing(
+                self.ledgers, self.seeds, task, coming, batch_size, count, self._capacity
             )
         else:
             steps = -(-coming.shape[1] // batch_size)
@@ -74,68 +89,70 @@ class Bank:
                 if per_task
                 else _reads.pooled(self.ledgers, self.seeds, task, steps, count, self.device)
             )
-            writes = _reads.kept(self.ledgers, task, coming)
-        self.planned = Planned(reads, writes, batch_size, self._capacity + 1, self.device)
+            kept = _reads.kept(self.ledgers, task, coming)
+        self.planned = Planned(reads, kept, self._capacity, self.device)
 
     def reference(self, step: int) -> Batch | None:
         """Return the reference batch of a step, as planned."""
+        table = self._whole_table()
         planned = self.planned.reads(step) if self.planned else None
-        if self._table is None or planned is None:
+        if planned is None:
             return None
         rows, weights, groups = planned
-        inputs = self._table.inputs.index_select(0, rows.reshape(-1))
-        labels = self._table.labels.index_select(0, rows.reshape(-1))
+        inputs, labels = (part.flatten(0, 1).index_select(0, rows.reshape(-1)) for part in table)
         batch = self.stream.batch(
             inputs.view(*rows.shape, *inputs.shape[1:]), labels.view(rows.shape)
         )
         return batch._replace(weights=weights, groups=groups)
 
-    def write(self, step: int, inputs: Tensor, labels: Tensor) -> None:
-        """Store the batch of a step, inputs [R, B, ...] as stored, where the plan wants it."""
-        rows = None if self.planned is None else self.planned.writes(step)
-        if rows is None:
-            return
-        table = self._table or self._allocate(inputs, labels)
-        index = rows[:, : labels.shape[1]].reshape(-1)  # a task's last batch may be short
-        table.inputs.index_copy_(0, index, inputs.flatten(0, 1))
-        table.labels.index_copy_(0, index, labels.flatten(0, 1))
-
-    @contextmanager
-    def writing(self, step: int, inputs: Tensor, labels: Tensor) -> Iterator[None]:
-        """Store the batch of a step beside the step itself, which has read its reference batch."""
-        branches = Branches(self.device, "memory")
-        with branches.branch():
-            self.write(step, inputs, labels)
-        yield
-        branches.join()
-
     def end_task(self) -> None:
         """Make everything held available to the tasks that follow."""
+        if self.planned is not None:
+            places, rows = self.planned.moves
+            for part in self._whole_table():
+                flat = part.flatten(0, 1)
+                flat.index_copy_(0, places, flat.index_select(0, rows))
+        self._laid = False
         for ledger in self.ledgers:
             ledger.end_task()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is held, and the plan of the task in hand as it can be drawn again."""
-        table = None if self._table is None else [part.clone() for part in self._table[:2]]
+        table = self._table and [part[:, : self._capacity].clone() for part in self._table]
         ledgers = [ledger.state_dict() for ledger in self.ledgers]
         return {"request": self._request, "table": table, "ledgers": ledgers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where ``state_dict`` was taken."""
+        """Go on from where ``state_dict`` was taken; the task in hand is to be laid again."""
         if state["request"]:
             request = state["request"] | {"labels": state["request"]["labels"].to(self.device)}
             self._load_ledgers(request.pop("ledgers"))
             self.plan(**request)
         self._load_ledgers(state["ledgers"])
-        self._table = None
+        self._table, self._laid = None, False
         if state["table"] is not None:
-            self._table = Batch(*(part.to(self.device, copy=True) for part in state["table"]))
+            held = Examples(*(part.to(self.device, copy=True) for part in state["table"]))
+            shape = len(self.ledgers), self._capacity
+            if any(part.shape[:2] != shape for part in held):
+                told = " and ".join(str(list(part.shape[:2])) for part in held)
+                raise EngramError(f"The state's memory must be {list(shape)}, not {told}.")
+            self._table = held
 
     def _load_ledgers(self, states: Sequence[dict[str, Any]]) -> None:
         for ledger, state in zip(self.ledgers, states, strict=True):
             ledger.load_state_dict(state)
 
-    def _allocate(self, inputs: Tensor, labels: Tensor) -> Batch:
-        rows = len(self.ledgers) * (self._capacity + 1)
-        self._table = Batch(inputs.new_zeros(rows, *inputs.shape[2:]), labels.new_zeros(rows))
+    def _whole_table(self) -> Examples:
+        if self._table is None or not self._laid:
+            raise EngramError("A task's examples must be laid (`Method.lay`) before its steps.")
         return self._table
+
+    def _make_room(self, like: Examples, length: int) -> None:
+        """Give the table so many rows for each run; what is held stays."""
+        held = self._table
+        shape = len(self.ledgers), length
+        self._table = Examples(
+            like.inputs.new_zeros(*shape, *like.inputs.shape[2:]), like.labels.new_zeros(shape)
+        )
+        for part, before in zip(self._table, held or (), strict=False):
+            part[:, : self._capacity] = before[:, : self._capacity]

@@ -20,7 +20,8 @@ Slots = NDArray[np.int64]
 class Reads(NamedTuple):
     """The slots that R runs read at every step of a task; one step stands for all if S is 1.
 
-    A run that reads fewer than the others is padded with slots of weight 0.
+    A run that reads fewer than the others is padded with slots of weight 0. A number beyond the
+    slots is that of an example of the task in hand.
     """
 
     slots: Slots | Tensor  # [R, S, B]
@@ -73,22 +74,42 @@ def growing(
     labels: NDArray[np.int64],
     batch_size: int,
     count: int,
+    capacity: int,
 ) -> tuple[Reads | None, Slots]:
     """Play a task through memories that take in every batch as soon as it has been learned.
 
-    Returns the reads and, for each example of the task, the slot it is written to after its
-    batch's step (-1: not kept), [R, N]. ``labels`` is [R, N].
+    Returns the reads, in which ``capacity`` + i is example i of the task, and the slot that each of
+    its examples goes to after its batch's step (-1: not kept), [R, N]. ``labels`` is [R, N].
     """
-    reads, writes = [], np.empty_like(labels)
-    for ledger, seed, mine, kept in zip(ledgers, seeds, labels, writes, strict=True):
+    reads, kept = [], np.empty_like(labels)
+    for ledger, seed, mine, slots in zip(ledgers, seeds, labels, kept, strict=True):
         source = generator(seed, "reference", task)
-        steps = []
+        steps, held = [], np.arange(capacity)  # whose example is in each slot
         for start in range(0, len(mine), batch_size):
-            steps.append(ledger.draw(count, source))
+            steps.append(held[ledger.draw(count, source)])
             part = slice(start, start + batch_size)
-            kept[part] = ledger.add(np.full(len(mine[part]), task), mine[part])
+            slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part])
+            _take_seats(held, slots[part], capacity + start)
         reads.append(steps)
-    return _padded(reads), writes
+    return _padded(reads), kept
+
+
+def holders(kept: Slots, capacity: int) -> Slots:
+    """Return whose example is in each slot when a task has ended, [R, capacity].
+
+    ``kept`` [R, N] are the slots that its examples went to, one after the other (-1: none).
+    Example i is ``capacity`` + i; a slot that none of them went to has its own number.
+    """
+    held = np.tile(np.arange(capacity), (len(kept), 1))
+    for mine, slots in zip(held, kept, strict=True):
+        _take_seats(mine, slots, capacity)
+    return held
+
+
+def _take_seats(held: Slots, slots: Slots, first: int) -> None:
+    """Put examples ``first``, ``first`` + 1, ... into their slots (-1: none)."""
+    some = np.flatnonzero(slots >= 0)
+    held[slots[some]] = first + some  # of two that go to one slot, the last stays
 
 
 def kept(ledgers: Sequence[Ledger], task: int, labels: NDArray[np.int64]) -> Slots:

@@ -16,15 +16,18 @@ from engram.streams import Examples
 Visit = Callable[[int, Tensor, Tensor, Tensor | None], None]
 
 WARM_UP = 2  # batches of each kind that are visited as they are, before one is recorded
+TOGETHER = 2  # batches to a replay: more of them take longer to record than they save
+_LONG = 2_500  # batches of which as many are worth recording
 
 
 class Recorded:
     """Visits the batches of R runs' examples one after the other.
 
     ``visit(step, inputs, labels, position)`` does the work on batch ``step``. With ``record``, on
-    a GPU, it is recorded once for each ``kind`` of step and replayed for the others, so that the
-    host launches one graph instead of a thousand kernels; it then finds its data by ``position``
-    [1], its number on the device. Every visit is a real one, those before the recording too.
+    a GPU, it is recorded for each ``kind`` of step and replayed for the others, one batch or
+    several to a replay, so that the host launches one graph instead of a thousand kernels; it then
+    finds its data by ``position`` [1], its number on the device. Every visit is a real one, those
+    before the recording too. ``together`` is how many batches are one replay.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Recorded:
     ) -> None:
         self._examples, self._size, self._visit, self._kind = examples, batch_size, visit, kind
         self._whole = examples.labels.shape[1] // batch_size  # batches that are not cut short
+        self.together = TOGETHER if self._whole >= _LONG else 1
         self._position: Tensor | None = None
         if examples.inputs.is_cuda and record:
             self._position = torch.zeros(1, dtype=torch.int64, device=examples.inputs.device)
@@ -45,7 +49,7 @@ class Recorded:
             shape = (len(examples.labels), self._whole, batch_size)
             self._inputs = examples.inputs[:, part].view(*shape, *examples.inputs.shape[2:])
             self._labels = examples.labels[:, part].view(shape)
-        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[Hashable, int], torch.cuda.CUDAGraph] = {}
         self._seen: Counter[Hashable] = Counter()
 
     def __len__(self) -> int:
@@ -56,23 +60,37 @@ class Recorded:
         if self._position is not None:
             self._position.fill_(steps)
 
-    def take(self, step: int) -> None:
-        """Visit the batch of that number; they are visited in order."""
+    def take(self, step: int, stop: int | None = None) -> int:
+        """Visit the batch of that number; return the number of the next one.
+
+        Given a ``stop``, those before it that go with it in one replay are visited as well.
+        Batches are visited in order.
+        """
         if self._position is None or step >= self._whole:
             part = slice(step * self._size, (step + 1) * self._size)
             self._visit(step, self._examples.inputs[:, part], self._examples.labels[:, part], None)
-            return
+            return step + 1
         kind = self._kind(step)
-        if kind in self._graphs:
-            self._graphs[kind].replay()
-        elif self._seen[kind] < WARM_UP:
+        if self._seen[kind] < WARM_UP:
             self._seen[kind] += 1
             self._visit_by_position(step, self._position)
-        else:
-            self._graphs[kind] = torch.cuda.CUDAGraph()
-            with recording(self._graphs[kind], self._position.device):
-                self._visit_by_position(step, self._position)
-            self._graphs[kind].replay()
+            return step + 1
+        count = self._count(step, kind, step + 1 if stop is None else stop)
+        if (kind, count) not in self._graphs:
+            self._graphs[kind, count] = torch.cuda.CUDAGraph()
+            with recording(self._graphs[kind, count], self._position.device):
+                for each in range(step, step + count):
+                    self._visit_by_position(each, self._position)
+        self._graphs[kind, count].replay()
+        return step + count
+
+    def _count(self, step: int, kind: Hashable, stop: int) -> int:
+        """Return how many batches, from this one of a kind on, are visited at once."""
+        last = step + self.together
+        if last > min(stop, self._whole):
+            return 1
+        alike = all(self._kind(each) == kind for each in range(step + 1, last))
+        return self.together if alike else 1
 
     def _visit_by_position(self, step: int, position: Tensor) -> None:
         inputs = self._inputs.index_select(1, position).squeeze(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 MOST_ROWS = 128  # a tile holds their dot products
 _LEAST = 16  # rows of the smallest product that a GPU's tensor cores take
 _DEPTH = 32  # numbers of each row that are multiplied at once
-_DEPTHS = 64  # times that one program does so
+_FEW = 32  # rows whose dot products two warps sum the fastest
 _BLOCK = 1024  # numbers of a row that are mixed at once
 
 
@@ -28,14 +28,16 @@ def gram(rows: Tensor) -> Tensor:
     """
     runs, count, length = rows.shape
     size = max(_LEAST, triton.next_power_of_2(count))
-    programs = triton.cdiv(length, _DEPTH * _DEPTHS)
+    depths, warps = (32, 2) if size <= _FEW else (64, size // 16)  # of a program; measured
+    programs = triton.cdiv(length, _DEPTH * depths)
     parts = rows.new_empty(runs, programs, size, size)
     with torch.cuda.device_of(rows):  # kernels go to the device in use
         _gram[(programs, runs)](
             *(rows, rows.stride(0), rows.stride(1), count, length, parts),
             SIZE=size,
             DEPTH=_DEPTH,
-            DEPTHS=_DEPTHS,
+            DEPTHS=depths,
+            num_warps=warps,
         )
     return parts.sum(1)[:, :count, :count]
 

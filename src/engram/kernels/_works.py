@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -21,6 +24,25 @@ def triton_works(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     The first call for a GPU tries it; it must not be one that is captured in a CUDA graph.
     """
     return takes_kernels(tensor) and tensor.dtype == dtype and _works(tensor.device)
+
+
+@contextmanager
+def starting(device: str) -> Iterator[None]:
+    """Let a GPU be started, and tried, beside what is done in here; together they take a second."""
+    if torch.device(device).type != "cuda":
+        yield
+        return
+    beside = Thread(target=_start, args=(device,))
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.join()
+
+
+def _start(device: str) -> None:
+    with suppress(Exception):  # whoever needs the GPU is told
+        triton_works(torch.ones(1, device=device))
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from engram.engine import Batch, Rows
+from engram.engine import Bank, Batch, Rows
 from engram.errors import EngramError, unknown
 from engram.gradients import Mix
 from engram.models import Network
@@ -58,12 +58,19 @@ class Method(ABC):
     Bit for bit: the accuracy of a finished task is then measured once, and holds from there on.
     """
 
+    bank: Bank | None = None
+    """The memory whose table a task's examples are laid in, if the method has one."""
+
     def __init__(self, setup: Setup, settings: Any) -> None:  # noqa: ANN401 (each has its own)
         self.network = setup.network
         self.parameters = setup.parameters
         self.rows = Rows(setup.network, setup.parameters)
         self.buffers = self.rows.buffers  # [R, b], the network's running averages
         self.settings = settings
+
+    def lay(self, examples: Examples) -> Examples:
+        """Return a task's examples as the memory has them lie, or as they are."""
+        return examples if self.bank is None else self.bank.lay(examples)
 
     def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: B027 (may do nothing)
         """Get ready for a task whose labels, in order, will be [R, N]."""
@@ -96,6 +103,14 @@ class Method(ABC):
         None: the task is not known. A method that cannot do without says so in an EngramError.
         """
         return self.network.predict(self.parameters, inputs, columns, self.buffers)
+
+    @property
+    def task_blind(self) -> bool:
+        """Whether it predicts all tasks alike, so that those of several can be predicted at once.
+
+        It does unless it has a ``predict`` of its own.
+        """
+        return type(self).predict is Method.predict
 
     def facts(self) -> dict[str, int]:
         """Return what the method holds, for one run: ``state_bytes`` is all but the parameters.

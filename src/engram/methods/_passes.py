@@ -20,5 +20,6 @@ def sweep(examples: Examples, stream: Stream, size: int, measure: Callable[[Batc
         measure(stream.batch(stored, labels))
 
     batches = Recorded(examples, size, visit, record=True)
-    for step in range(len(batches)):
-        batches.take(step)
+    step = 0
+    while step < len(batches):
+        step = batches.take(step, len(batches))

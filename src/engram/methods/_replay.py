@@ -57,6 +57,7 @@ class Replay(Method):
     """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
 
     settings: ReplaySettings
+    bank: Bank
 
     def __init__(self, setup: Setup, settings: ReplaySettings, rule: Rule) -> None:
         super().__init__(setup, settings)
@@ -84,7 +85,7 @@ class Replay(Method):
         self.bank = Bank(ledgers, setup.seeds, capacity, stream, device)
 
     def begin_task(self, task: int, labels: Tensor) -> None:
-        """Plan what the task's steps will read from the memory and write to it."""
+        """Plan what the task's steps will read from the memory, and what it will keep."""
         self.bank.plan(
             task,
             labels,
@@ -93,11 +94,10 @@ class Replay(Method):
             per_task=self.rule.reference == "per task",
         )
 
-    def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
-        """Take the step, and write the memory once it has been read."""
+    def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
+        """Take the step; what is to be remembered of the batch lies in the memory's table."""
         reference = self.bank.reference(step)
-        with self.bank.writing(step, stored, batch.labels):
-            return self.rows.step(self.rule, self.settings.learning_rate, batch, reference)
+        return self.rows.step(self.rule, self.settings.learning_rate, batch, reference)
 
     def kind(self, step: int) -> Hashable:
         """Tell steps apart by whether they read anything."""

@@ -15,8 +15,7 @@ class Branches:
     What goes on between ``branch`` and ``join`` may run at the same time; after ``join`` all of it
     is done, as far as the device is concerned. Until then whoever opened the branches holds what
     they read: memory that is given back before is used again while they still read it. Branches may
-    be nested. Pieces that go on while others begin and end have a ``purpose`` of their own, lest
-    they share a stream.
+    be nested.
 
     Streams are taken while a CUDA graph is captured, and while there are any: torch has 32, and
     gives the same ones again when asked for more. A stream with two parents would use memory again
@@ -24,8 +23,8 @@ class Branches:
     pieces come one after the other: launched one by one, there is little to gain.
     """
 
-    def __init__(self, device: torch.device, purpose: str = "") -> None:
-        self._device, self._purpose = device, purpose
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._count, self._used = 0, dict[torch.cuda.Stream, None]()
 
     @contextmanager
@@ -35,7 +34,7 @@ class Branches:
             yield
             return
         here = torch.cuda.current_stream(self._device)
-        aside = _stream(here, self._purpose, self._count % _MOST)
+        aside = _stream(here, self._count % _MOST)
         self._count += 1
         if aside is None:
             yield
@@ -60,7 +59,6 @@ _taken = set[torch.cuda.Stream]()  # those that have a place, or are parents the
 @cache
 def _stream(
     parent: torch.cuda.Stream,
-    purpose: str,  # noqa: ARG001
     number: int,  # noqa: ARG001
 ) -> torch.cuda.Stream | None:
     """Return the stream for a branch of the parent, or None if all have a place."""

@@ -89,6 +89,11 @@ class MLP(Network):
         buffers: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Return logits for inputs [B, features] that all runs share, or [R, B, features]."""
+        if columns is not None and columns.ndim == 3:
+            runs, groups, _ = columns.shape
+            alike = parameters.repeat_interleave(groups, 0)
+            logits = self.predict(alike, inputs, columns.flatten(0, 1))
+            return logits.view(runs, -1, logits.shape[-1])
         hidden = inputs.expand(len(parameters), -1, -1)
         layers = list(self.layers(parameters))
         if columns is not None:

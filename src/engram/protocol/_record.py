@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engram.methods import Method
 from engram.protocol._records import StepRecord, Steps
-from engram.streams import Stream
 
 
 @dataclass(frozen=True)
@@ -97,24 +95,3 @@ class Record:
         """Take the steps alone, once the task in hand has begun again."""
         if self.steps is not None:
             self.steps.load_state_dict(state["steps"])
-
-
-def accuracy(method: Method, stream: Stream, task: int, *, curve: bool = False) -> Tensor:
-    """Return each run's accuracy on test examples of a task, [R], float64 on the device.
-
-    With ``curve`` on those that a point of the learning curve is measured on.
-    """
-    correct: Tensor | int = 0
-    total: float = 0
-    outputs = stream.task_outputs(task)
-    for batch in stream.test(task, curve=curve):
-        logits = method.predict(batch.inputs, batch.columns, task)
-        if outputs is not None:
-            logits = logits.masked_fill(~outputs.unsqueeze(1), -torch.inf)
-        right = logits.argmax(-1) == batch.labels
-        if batch.weights is None:
-            correct, total = correct + right.sum(-1), total + batch.labels.shape[-1]
-        else:
-            correct, total = correct + (right * batch.weights).sum(-1), 1
-    share = torch.as_tensor(correct).double() / total
-    return share.clamp(max=1)  # which a sum of weights may exceed by a rounding

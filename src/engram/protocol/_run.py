@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from engram.errors import EngramError
+from engram.kernels import starting
 from engram.methods import Method
 from engram.protocol._build import build_method, build_stream
 from engram.protocol._checkpoint import Checkpoint
@@ -48,7 +49,8 @@ def run(
         prepare_workspace(device)
     kind = str(spec.settings.get("precision", "float32"))
     with torch.no_grad(), precision(kind, deterministic=deterministic):
-        stream = build_stream(spec, seeds, device)
+        with starting(device):
+            stream = build_stream(spec, seeds, device)
         method = build_method(spec, stream, device)
         spec.check_data()  # whatever was read is then what results are filed under
         record = Record(len(seeds), spec.tasks, record_every)

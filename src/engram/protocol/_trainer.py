@@ -6,13 +6,12 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-import torch
-
 from engram.engine import Recorded
 from engram.methods import FinishedTask, Method, method_entry
+from engram.protocol._accuracy import accuracies, curve_point
 from engram.protocol._checkpoint import Checkpoint
 from engram.protocol._course import Course
-from engram.protocol._record import Record, accuracy
+from engram.protocol._record import Record
 from engram.protocol._spec import Spec
 from engram.protocol._steps import task_steps
 from engram.protocol._tuning import repeated
@@ -76,27 +75,34 @@ class Trainer:
         """Take a task's steps from the ``first`` on; None if every run has diverged."""
         serve = self.stream.train_jointly if self._joint else self.stream.train
         served = serve(task)
-        examples = repeated(served, self.spec.passes, self.stream.seeds, task)
+        once = served.labels.shape[1]  # examples of the first pass, which has them as they come
+        examples = self.method.lay(repeated(served, self.spec.passes, self.stream.seeds, task))
+        del served
         if first == 0:
             self.method.begin_task(task, examples.labels)
         steps = self._steps(examples)
         if first:
             steps.skip(first)
         self.course.rejoin()
-        for step in range(first, len(steps)):
+        step = first
+        while step < len(steps):
             self._measure_curve(task, step)
-            steps.take(step)
-            self._tell(task, last=step + 1 == len(steps))
-            if self._watch.alarm(step) and self._watch.all_diverged(task):
+            before, step = step, steps.take(step, self._stop(step, len(steps)))
+            self._tell(task, step - before, last=step == len(steps))
+            if self._watch.alarm(before) and self._watch.all_diverged(task):
                 return None
-            if self._boundary(task, step + 1):
+            if self._boundary(task, step):
                 return None
         if self._watch.all_diverged(task, ended=True):
             return None
         self._measure_curve(task, len(steps))
         points = self.record.curves[task]
         points[:] = [point.cpu() for point in points]
-        return served
+        return Examples(*(part[:, :once] for part in examples))
+
+    def _stop(self, step: int, length: int) -> int:
+        """Return the step that has to be waited for: a point of the curve, or the task's end."""
+        return step + 1 if step < _CURVE_BATCHES and not self._joint else length
 
     def _steps(self, examples: Examples) -> Recorded:
         length = -(-examples.labels.shape[1] // self._batch_size)
@@ -106,20 +112,20 @@ class Trainer:
     def _measure_curve(self, task: int, batches: int) -> None:
         if batches <= _CURVE_BATCHES and not self._joint:
             self.method.begin_evaluation()
-            measured = accuracy(self.method, self.stream, task, curve=True)
-            self.record.curves[task].append(measured)
+            self.record.curves[task].append(curve_point(self.method, self.stream, task))
 
     def _evaluate(self, task: int) -> None:
         self.method.begin_evaluation()
         matrix = self.record.matrix
         settled = task if self.method.settled and not self._joint else 0
         matrix[:, task, :settled] = matrix[:, task - 1, :settled]
-        measured = [accuracy(self.method, self.stream, seen) for seen in range(settled, task + 1)]
-        matrix[:, task, settled : task + 1] = torch.stack(measured, 1).cpu()  # read at once
+        measured = accuracies(self.method, self.stream, range(settled, task + 1))
+        matrix[:, task, settled : task + 1] = measured.cpu()
 
-    def _tell(self, task: int, *, last: bool) -> None:
-        self.course.done += 1
-        if self._progress and (self.course.done % _PROGRESS_EVERY == 0 or last):
+    def _tell(self, task: int, steps: int, *, last: bool) -> None:
+        before = self.course.done // _PROGRESS_EVERY
+        self.course.done += steps
+        if self._progress and (self.course.done // _PROGRESS_EVERY > before or last):
             self._progress(Progress(task, self.spec.tasks, self.course.done, self._all_steps))
 
     @cached_property

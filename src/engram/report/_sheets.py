@@ -55,6 +55,18 @@ SHEETS: Mapping[str, Sheet] = {
             Column("at most", "{bound:.2f}"),
         ),
     ),
+    "replays": Sheet(
+        "Several steps to a replay, in task 17 of Permuted MNIST",
+        (
+            Column("method", "{method}", "text"),
+            _RUNS,
+            Column("steps to a replay", "{together}"),
+            Column("µs a step", "{microseconds:.1f}"),
+            Column("blocks", "{lowest:.1f}–{highest:.1f}"),
+            Column("ms to record, each task", "{recording:.1f}"),
+            Column("chosen", "{chosen}"),
+        ),
+    ),
     "images": Sheet(
         "MEGA-II in task 17, residual networks, images of noise",
         (

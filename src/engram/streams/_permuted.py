@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +26,7 @@ _BRIGHTEST = 255
 _WHITE = torch.tensor(_BRIGHTEST, dtype=torch.float32)  # its dtype is that of the quotient
 _AUTHORS_SEED = 1234
 _JOINT_ROWS = 4_000  # rows permuted at once, so that the index table stays small
+_TESTED = 64  # permutations, those of all runs, that a GPU predicts the test images under at once
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class PermutedMnist(Stream):
         )
         self._tf32 = settings.precision == "tf32"
         few = settings.curve_images
+        self._at_once = 1 if self.device.type == "cpu" else max(1, _TESTED // len(self.seeds))
         self._tests = test_groups(images, labels, self.device)
         self._curve_tests = (
             self._tests
@@ -152,6 +154,18 @@ class PermutedMnist(Stream):
         places = self._permutations[:, task].argsort(-1)
         groups = self._curve_tests if curve else self._tests
         return [TestBatch(inputs, labels, places[:, pixels]) for inputs, labels, pixels in groups]
+
+    def tests(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
+        """Yield the images of as many tasks at once as leave a GPU busy, but not out of memory."""
+        if self._at_once == 1:
+            yield from super().tests(tasks)
+            return
+        for start in range(0, len(tasks), self._at_once):
+            group = list(tasks[start : start + self._at_once])
+            places = self._permutations[:, group].argsort(-1)
+            for inputs, labels, pixels in self._tests:
+                batch = TestBatch(inputs, labels.repeat(len(group)), places[..., pixels])
+                yield batch, dict.fromkeys(group, len(labels))
 
     def network(self) -> MLP:
         """Return the fully connected network, 784-256-256-10."""

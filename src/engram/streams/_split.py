@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -18,11 +18,13 @@ from engram.errors import EngramError
 from engram.plan import generator
 from engram.settings import Settings, setting
 from engram.streams._stream import Examples, Stream, TestBatch
+from engram.streams._together import together
 
 Numbers = NDArray[np.int64]
 
 AUTHORS_SEED = 1234  # run r of the paper's draws its classes with this and r
-_TEST_ROWS = 500  # images predicted at once
+_TEST_ROWS = 500  # images of a task that are predicted at once
+_TEST_VALUES = 2**23  # of the images of several tasks that a GPU predicts at once
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class SplitStream(Stream):
         self._parts = [self._checked(self._cut(seed, images)) for seed in seeds]
         self._owners = self._draw_owners()  # [R, classes], the task an output is of, or -1
         self._tests: dict[int, list[TestBatch]] = {}
+        on_gpu = self.device.type != "cpu"
+        self._test_rows = _TEST_VALUES // self.features if on_gpu else 0  # of several tasks at once
 
     @abstractmethod
     def _cut(self, seed: int, images: ImageSet) -> list[Part]:
@@ -141,12 +145,24 @@ class SplitStream(Stream):
         return torch.from_numpy(np.stack(runs)).to(self.device)
 
     def test(self, task: int, *, curve: bool = False) -> Iterator[TestBatch]:  # noqa: ARG002
-        """Yield each run's test images of a task; a GPU keeps them."""
+        """Yield each run's test images of a task."""
+        for batch in self._stored_tests(task):
+            yield batch._replace(inputs=self.normalise(batch.inputs))
+
+    def tests(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
+        """Yield the images of as many tasks at once as leave a GPU busy, but not out of memory."""
+        if not self._test_rows:
+            yield from super().tests(tasks)
+            return
+        for batch, parts in together(tasks, self._stored_tests, self._test_rows):
+            yield batch._replace(inputs=self.normalise(batch.inputs)), parts
+
+    def _stored_tests(self, task: int) -> list[TestBatch] | Iterator[TestBatch]:
+        """Return each run's test images of a task, as stored; a GPU keeps them."""
         self._check_task(task)
         if self.device.type != "cpu" and task not in self._tests:
             self._tests[task] = list(self._read_tests(task))
-        for batch in self._tests.get(task) or self._read_tests(task):
-            yield batch._replace(inputs=self.normalise(batch.inputs))
+        return self._tests.get(task) or self._read_tests(task)
 
     def _read_tests(self, task: int) -> Iterator[TestBatch]:
         parts = [run[task] for run in self._parts]

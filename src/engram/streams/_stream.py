@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -44,13 +44,15 @@ class TestBatch(NamedTuple):
     """Test examples that all runs share, up to which input feature is where, or each run's own.
 
     Features that are zero in the whole batch may be left out: ``columns[r, i]`` is the place
-    that column i of ``inputs`` has in run r's input. None: nothing left out, nothing moved.
-    ``weights`` is each example's share of the task's accuracy, where they are not all equal.
+    that column i of ``inputs`` has in run r's input. None: nothing left out, nothing moved. With
+    ``columns[r, g, i]`` the same inputs are G times as many examples: first all of them by the
+    first columns, and so on. ``weights`` is each example's share of its task's accuracy, where they
+    are not all equal.
     """
 
     inputs: Tensor  # [B, ...] or [R, B, ...], float
     labels: Tensor  # [B] or [R, B], int64
-    columns: Tensor | None = None  # [R, features]
+    columns: Tensor | None = None  # [R, features] or [R, G, features]
     weights: Tensor | None = None  # [R, B]
 
 
@@ -138,6 +140,15 @@ class Stream(ABC):
 
         With ``curve`` those that a point of the learning curve is measured on, maybe fewer.
         """
+
+    def tests(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
+        """Yield the test examples of several tasks, in batches of a size that suits the device.
+
+        With each come the tasks that it has examples of, in that order, and how many of each.
+        """
+        for task in tasks:
+            for batch in self.test(task):
+                yield batch, {task: batch.labels.shape[-1]}
 
     @abstractmethod
     def network(self) -> Network:

@@ -64,7 +64,7 @@ class Course:
         if after is not None and after.mix is None:
             task, step = task + 1, 0
         while task < self.stream.tasks:
-            examples = self.stream.deal(task)
+            examples = self.method.lay(self.stream.deal(task))
             if step == 0:
                 self._first_of.clear()
                 self.method.begin_task(task, examples.labels.clone())

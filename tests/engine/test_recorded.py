@@ -1,0 +1,121 @@
+"""Which batches are visited together, with graphs that are played."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from engram.engine import Recorded, _recorded
+from engram.streams import Examples
+
+SIZE = 3
+
+
+class OnGPU(torch.Tensor):
+    """Says that it lies on a GPU."""
+
+    is_cuda = True
+
+
+class Graph:
+    """A recorded visit or several: the steps under whose numbers they were recorded."""
+
+    def __init__(self):
+        self.steps = []
+        self.replay = lambda: None
+
+
+class World:
+    """Batches to visit, and what was visited: (its number, the number it went by, how)."""
+
+    def __init__(self, monkeypatch, batches, kind, rest=0):
+        count = batches * SIZE + rest
+        labels = torch.arange(count).repeat(2, 1)
+        examples = Examples(labels.unsqueeze(-1).float().as_subclass(OnGPU), labels)
+        self.visited, self.recording = [], None
+        self.recorded = Recorded(examples, SIZE, self.visit, record=True, kind=kind)
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(_recorded, "recording", self.record)
+
+    def visit(self, step, inputs, labels, position):
+        if self.recording is not None:
+            self.recording.steps.append(step)
+            return
+        number = step if position is None else int(position)
+        expected = torch.arange(number * SIZE, number * SIZE + labels.shape[1])
+        assert all(mine.equal(expected) for mine in labels)
+        assert inputs.as_subclass(torch.Tensor).squeeze(-1).equal(labels.float())
+        self.visited.append((number, step, "plain" if position is None else "by position"))
+
+    @contextmanager
+    def record(self, graph, device):
+        """As a GPU does it: nothing is done, and a replay does all of it."""
+        assert device == torch.device("cpu")
+        position = self.recorded._position
+        before, self.recording = position.clone(), graph
+        yield
+        self.recording = None
+        position.copy_(before)
+
+        def replay():
+            for step in graph.steps:
+                self.visited.append((int(position), step, f"{len(graph.steps)} to a replay"))
+                position.add_(1)
+
+        graph.replay = replay
+
+    def go(self, first=0, stop=None):
+        step = first
+        while step < len(self.recorded):
+            step = self.recorded.take(step, stop or len(self.recorded))
+
+
+@pytest.mark.parametrize("together", [2, 3, 8])
+@pytest.mark.parametrize("rest", [0, 1])
+@pytest.mark.parametrize("every", [1, 4, 5])
+def test_every_batch_is_visited_once_as_one_of_its_kind(monkeypatch, together, rest, every):
+    monkeypatch.setattr(_recorded, "TOGETHER", together)
+    monkeypatch.setattr(_recorded, "_LONG", 1)
+
+    def kind(step):
+        return step % every == 0
+
+    world = World(monkeypatch, 41, kind, rest)
+    world.go()
+    assert [number for number, _, _ in world.visited] == list(range(41 + rest))
+    assert all(kind(number) == kind(step) for number, step, _ in world.visited[:41])
+    ways = [way for _, _, way in world.visited]
+    assert ways.count("plain") == rest
+    assert ways.count("by position") == (2 if every == 1 else 4)
+    alike = every if every == 1 else every - 1  # of a kind in a row
+    assert (f"{together} to a replay" in ways) == (every == 1 or together <= alike)
+
+
+def test_a_stop_is_not_passed(monkeypatch):
+    monkeypatch.setattr(_recorded, "TOGETHER", 4)
+    monkeypatch.setattr(_recorded, "_LONG", 1)
+    world = World(monkeypatch, 20, lambda _: None)
+    taken = [world.recorded.take(step, step + 1) for step in range(5)]
+    assert taken == [1, 2, 3, 4, 5]
+    assert world.recorded.take(5) == 6
+    assert world.recorded.take(6, 9) == 7
+    assert world.recorded.take(7, 11) == 11
+    assert world.recorded.take(11, 30) == 15
+    assert world.recorded.take(15, 20) == 19
+    assert world.recorded.take(19, 30) == 20
+    assert [number for number, _, _ in world.visited] == list(range(20))
+
+
+def test_those_that_were_visited_before_are_left_out(monkeypatch):
+    monkeypatch.setattr(_recorded, "TOGETHER", 4)
+    monkeypatch.setattr(_recorded, "_LONG", 1)
+    world = World(monkeypatch, 20, lambda _: None)
+    world.recorded.skip(7)
+    world.go(7)
+    assert [number for number, _, _ in world.visited] == list(range(7, 20))
+
+
+def test_few_batches_are_not_worth_recording_several_at_once(monkeypatch):
+    world = World(monkeypatch, 40, lambda _: None)
+    world.go()
+    assert {way for _, _, way in world.visited} == {"by position", "1 to a replay"}
