@@ -50,7 +50,7 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(_stacks, "captured_products", lambda *_: lambda step, _: step + 1)
     monkeypatch.setattr(_images, "_WORK", ((SMALL, (1, 2), {"tf32": 7.0}),))
     monkeypatch.setattr(_determinism, "CIFAR", SMALL)
-    monkeypatch.setattr(_determinism, "_EXAMPLES", 50)
+    monkeypatch.setattr(_determinism, "EXAMPLES", 50)
     monkeypatch.setattr(_determinism, "_RUNS", 2)
     monkeypatch.setattr(_determinism, "_in_a_fresh_process", _determinism._steps)
     return taken

@@ -32,7 +32,7 @@ def bank_of(policy, capacity=CAPACITY):
     return bank
 
 
-def play(bank, after=(0, 0)):
+def play(bank, after=(0, 0), ended=lambda _: None):
     """Yield task, step and the ids [R][...] that it reads, from a place on."""
     for task in range(after[0], len(LENGTHS)):
         examples = bank.lay(task_of(task))
@@ -42,6 +42,7 @@ def play(bank, after=(0, 0)):
         for step in range(first, -(-LENGTHS[task] // SIZE)):
             yield task, step, ids_of(bank.reference(step))
         bank.end_task()
+        ended(task)
 
 
 def ids_of(batch):
@@ -107,36 +108,49 @@ def test_the_last_of_each_class_of_finished_tasks():
     [(ClassRing(2), 30), (ClassSample(2), 30), (Reservoir(CAPACITY), 11), (Fifo(CAPACITY), 11)],
 )
 def test_it_goes_on_from_any_step(policy, capacity):
-    bank = bank_of(policy, capacity)
-    moments = []
-    for task, step, read in play(bank):
-        moments.append((task, step, read, bank.state_dict()))
-    whole = [moment[:3] for moment in moments]
-    for place, (task, step, _, state) in enumerate(moments):
+    bank, states, whole = bank_of(policy, capacity), {}, []
+
+    def save(task, step=-1):
+        states[task, step + 1] = bank.state_dict()
+
+    for task, step, read in play(bank, ended=lambda task: save(task + 1)):
+        whole.append((task, step, read))
+        if step:  # where a task begins, the end of the one before was saved
+            save(task, step - 1)
+    assert len(states) == len(whole)
+    for place, state in states.items():
         other = bank_of(policy, capacity)
         other.load_state_dict(state)
-        if step:  # a task that has not begun is planned anew, by ledgers of before
-            assert list(play(other, (task, step))) == whole[place:]
+        assert list(play(other, place)) == [one for one in whole if one[:2] >= place]
 
 
 def test_a_task_that_was_not_laid_is_refused():
     bank = bank_of(ClassRing(2), 30)
     labels = task_of(0).labels
     bank.plan(0, labels, SIZE, COUNT, per_task=False)
-    with pytest.raises(EngramError, match="must be laid"):
+    with pytest.raises(EngramError, match="must be laid in the bank"):
         bank.reference(0)
     bank.lay(task_of(0))
     bank.reference(0)
     bank.end_task()
     bank.plan(1, task_of(1).labels, SIZE, COUNT, per_task=False)
-    with pytest.raises(EngramError, match="must be laid"):
+    with pytest.raises(EngramError, match="must be laid in the bank"):
         bank.reference(0)
+
+
+def test_a_task_of_another_length_than_planned_is_refused():
+    bank = bank_of(ClassRing(2), 30)
+    bank.lay(task_of(2))
+    bank.plan(0, task_of(1).labels, SIZE, COUNT, per_task=False)
+    for use in (lambda: bank.reference(0), bank.end_task):
+        with pytest.raises(EngramError, match="as many as planned: 3, not 9"):
+            use()
 
 
 def test_the_state_of_another_memory_is_refused():
     bank, smaller = bank_of(Fifo(CAPACITY)), bank_of(Fifo(CAPACITY), CAPACITY - 1)
     smaller.lay(task_of(0))
-    with pytest.raises(EngramError, match=r"must be \[2, 11\], not \[2, 10\] and \[2, 10\]"):
+    with pytest.raises(EngramError, match="must have 11 examples in memory for each of 2 runs"):
         bank.load_state_dict(smaller.state_dict())
 
 

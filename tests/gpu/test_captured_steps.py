@@ -6,6 +6,8 @@ import torch
 from engram.engine import Recorded, _recorded
 from engram.methods import method_entry, names
 from engram.protocol import run, specify
+from engram.protocol._precision import precision
+from engram.streams import Examples
 from engram.testing._compare import equal
 from engram.testing._course import Subject
 
@@ -57,6 +59,29 @@ def test_several_steps_to_a_replay_are_as_many_replays_of_one(method, together, 
     monkeypatch.setattr(_recorded, "TOGETHER", together)
     monkeypatch.setattr(_recorded, "_LONG", 1)
     assert accuracies(method).equal(one)
+
+
+def test_a_sum_without_an_order_has_one_where_the_same_bits_are_asked_for():
+    source = torch.Generator("cuda").manual_seed(0)
+    numbers = torch.randn(2, 4000, 50, device="cuda", generator=source)
+    examples = Examples(numbers, torch.zeros(2, 4000, dtype=torch.int64, device="cuda"))
+
+    def total(record):
+        sums = torch.zeros(3, device="cuda")
+
+        def visit(step, inputs, labels, position):  # noqa: ARG001
+            flat = inputs.flatten()
+            sums.index_add_(0, torch.arange(len(flat), device="cuda") % 3, flat.exp())
+
+        batches = Recorded(examples, 400, visit, record=record)
+        for step in range(len(batches)):
+            batches.take(step)
+        return sums
+
+    with precision("float32", deterministic=True):
+        captured, again, plain = total(True), total(True), total(False)
+    assert captured.equal(again)
+    assert captured.equal(plain)
 
 
 @pytest.mark.parametrize("memory", ["sample", "reservoir", "fifo"])

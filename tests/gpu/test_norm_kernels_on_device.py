@@ -25,7 +25,7 @@ def test_what_comes_out_and_what_goes_back(shape, beside, dtype):
     images = [drawn(shape).to(dtype).contiguous(memory_format=torch.channels_last) for _ in "ab"]
     leaves = [images[0], drawn(shape[1]), drawn(shape[1]), *images[1 : 1 + beside]]
     leaves = [each.requires_grad_() for each in leaves]
-    assert has_kernels(leaves[0])
+    assert has_kernels(leaves[0]) == (shape[1] >= 64)  # with fewer channels torch is faster
     averages = [torch.zeros(shape[1], device="cuda"), torch.ones(shape[1], device="cuda")]
     wide = [each.double() for each in averages]
     exact = functional.batch_norm(
@@ -46,7 +46,7 @@ def test_what_comes_out_and_what_goes_back(shape, beside, dtype):
 
 
 def test_a_network_learns_the_same(monkeypatch):
-    network, ends = ResNet(5), []
+    network, ends = ResNet(5, 32), []
     source = torch.Generator("cuda").manual_seed(0)
     images = torch.rand(1, 10, 3, 32, 32, device="cuda", generator=source)
     parameters = network.initialise(np.random.default_rng(0)).cuda().unsqueeze(0)

@@ -1,12 +1,17 @@
 """Test examples of several tasks at once are answered as those of one after the other."""
 
+from typing import ClassVar
+
 import pytest
 import torch
 from split_worlds import build, start
 
 from engram import streams
-from engram.methods import Method
+from engram.errors import EngramError
+from engram.methods import FinishedTask, Method
+from engram.methods.van import Van
 from engram.protocol._accuracy import accuracies, curve_point
+from engram.streams._together import together
 
 
 def counted(method, stream, task):
@@ -48,7 +53,7 @@ def watched(method, monkeypatch):
     [
         ("split-cifar", (0, 1), 10_000, [(0, 40)]),
         ("split-cifar", (0, 1), 20, [(0, 20), (2, 20)]),
-        ("split-cifar", (0, 1), 5, [(task, 10) for task in range(4)]),  # a task is never cut
+        ("split-cifar", (0, 1), 5, [(task, 10) for task in range(4)]),
         ("split-awa", (2,), 10_000, None),
     ],
 )
@@ -88,18 +93,71 @@ def few_tests(monkeypatch):
     return build("permuted-mnist", (3, 4), tasks=3, examples=50)
 
 
+class Asking(Van):
+    """Has a ``predict`` of its own."""
+
+    told: ClassVar[list[int]] = []
+
+    def predict(self, inputs, columns, task):
+        self.told.append(task)
+        assert columns is None or columns.ndim == 2
+        return super().predict(inputs, columns, task)
+
+
 @pytest.mark.usefixtures("split_worlds", "flat")
 def test_who_asks_for_the_task_is_told_it():
     stream = build("split-cifar", tasks=4)
     stream._test_rows = 10_000
-    told = []
-
-    class Asking(type(start(stream, "split-cifar", "van"))):
-        def predict(self, inputs, columns, task):
-            told.append(task)
-            return super().predict(inputs, columns, task)
-
     method = start(stream, "split-cifar", "van")
+    expected = accuracies(method, stream, range(4))
     method.__class__ = Asking
-    accuracies(method, stream, range(4))
-    assert told == [0, 1, 2, 3]
+    Asking.told.clear()
+    assert accuracies(method, stream, range(4)).equal(expected)
+    assert Asking.told == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["prog-nn", "icarl", "asking"])
+def test_nor_is_it_shown_more_than_one_permutation_at_once(name, few_tests):
+    method = start(few_tests, "permuted-mnist", "van" if name == "asking" else name)
+    if name == "asking":
+        method.__class__ = Asking
+    for task in range(2):
+        examples = few_tests.train(task)
+        method.begin_task(task, examples.labels)
+        with torch.no_grad():
+            for step in range(5):
+                part = slice(10 * step, 10 * step + 10)
+                stored, labels = (half[:, part] for half in examples)
+                method.observe(step, stored, few_tests.batch(stored, labels))
+            method.end_task(task, FinishedTask(examples))
+    expected = accuracies(method, few_tests, range(2))
+    few_tests._at_once = 64
+    with torch.no_grad():
+        assert accuracies(method, few_tests, range(2)).equal(expected)
+
+
+def test_a_batch_that_is_too_large_stays_as_it_is():
+    pieces = {0: (5, 5, 2), 1: (1,), 2: (2, 2), 3: (7,), 4: (1,)}
+    batches = {
+        task: [
+            streams.TestBatch(torch.full((count, 1), task), torch.full((count,), task))
+            for count in of
+        ]
+        for task, of in pieces.items()
+    }
+    joined = list(together(list(pieces), batches.get, 4))
+    assert [parts for _, parts in joined] == [
+        *({0: 5}, {0: 5}, {0: 2, 1: 1}),
+        *({2: 4}, {3: 7}, {4: 1}),
+    ]
+    for batch, parts in joined:
+        expected = [task for task, count in parts.items() for _ in range(count)]
+        assert batch.labels.tolist() == batch.inputs[:, 0].tolist() == expected
+
+
+def test_a_task_without_test_examples_is_named(few_tests, monkeypatch):
+    method = start(few_tests, "permuted-mnist", "van")
+    test = few_tests.test
+    monkeypatch.setattr(few_tests, "test", lambda task, **_: [] if task == 1 else test(task))
+    with pytest.raises(EngramError, match="task 1 must have test examples"):
+        accuracies(method, few_tests, range(3))

@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parent))
 import torch
 from harness import note, stamp
 
+from engram.methods import laid
 from engram.protocol import Checkpoint, specify
 from engram.protocol._build import build_method, build_stream
 from engram.protocol._record import Record
@@ -27,7 +28,7 @@ def late_trainer(spec, seeds, checkpoint):
     stream = build_stream(spec, seeds, "cpu")
     method = build_method(spec, stream, "cpu")
     for task in range(spec.tasks):
-        examples = method.lay(stream.train(task))
+        examples = laid(method, stream.train(task))
         method.begin_task(task, examples.labels)
         if task < spec.tasks - 1:
             method.bank.end_task()

@@ -7,14 +7,13 @@ from typing import Any
 
 from engram.bench._events import Timing, microseconds
 from engram.bench._methods import USUAL, task_by_task
-from engram.bench._permuted import EARLIER, permuted
+from engram.bench._permuted import EARLIER, EXAMPLES, permuted
 
-_EXAMPLES = 25_000  # of the last task, which is then long enough for several steps to a replay
 _BOUNDS = {"gem": 8.0}  # times MEGA-II
 
 
 def captured(
-    device: str, chosen: Sequence[str] | None = None, *, runs: int = 5, examples: int = _EXAMPLES
+    device: str, chosen: Sequence[str] | None = None, *, runs: int = 5, examples: int = EXAMPLES
 ) -> list[dict[str, Any]]:
     """Measure each method that can be captured in the last of 17 tasks, for R runs at once."""
     times: dict[str, Timing] = {}

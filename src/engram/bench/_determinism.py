@@ -8,10 +8,9 @@ from typing import Any
 from engram.bench._events import clock_of, microseconds
 from engram.bench._images import image_step
 from engram.bench._noise import CIFAR, on_noise, pictures
-from engram.bench._permuted import EARLIER, permuted
+from engram.bench._permuted import EARLIER, EXAMPLES, permuted
 from engram.protocol import prepare_workspace
 
-_EXAMPLES = 25_000  # of the last task, which is then long enough for several steps to a replay
 _RUNS = 5
 
 
@@ -47,7 +46,7 @@ def _steps(device: str, deterministic: bool) -> dict[str, float]:
 
 def _measured(device: str, deterministic: bool) -> dict[str, float]:
     with permuted(
-        "mega-ii", examples=_EXAMPLES, runs=_RUNS, device=device, deterministic=deterministic
+        "mega-ii", examples=EXAMPLES, runs=_RUNS, device=device, deterministic=deterministic
     ) as lesson:
         steps = lesson.last_task(EARLIER)
         small = microseconds(steps.take, len(steps)).median

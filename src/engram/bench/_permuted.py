@@ -9,6 +9,7 @@ from engram.protocol import Lesson, build_stream, lesson, specify
 
 _NAME = "permuted-mnist"
 PRECISIONS = ("float32", "tf32")  # of the network's passes
+EXAMPLES = 25_000  # of the last task: enough for several steps to a replay
 EARLIER = 500  # examples of every task before the last; the memory keeps 250 of them
 
 

@@ -9,12 +9,10 @@ from typing import Any
 import torch
 
 from engram.bench._events import microseconds
-from engram.bench._permuted import EARLIER, permuted
-from engram.engine import TOGETHER, Recorded
+from engram.bench._permuted import EARLIER, EXAMPLES, permuted
+from engram.engine import TOGETHER, WARM_UP, Recorded
 
 _METHODS = ("van", "mega-ii")
-_EXAMPLES = 25_000  # of the last task
-_PLAIN = 2  # steps that are taken before one is recorded
 
 
 def replays(
@@ -22,7 +20,7 @@ def replays(
     counts: Sequence[int] = (1, 2, 4, 8),
     *,
     runs: int = 5,
-    examples: int = _EXAMPLES,
+    examples: int = EXAMPLES,
 ) -> list[dict[str, Any]]:
     """Measure two methods in the last of 17 tasks with so many steps to a replay."""
     rows = []
@@ -32,7 +30,7 @@ def replays(
                 steps = lesson.last_task(EARLIER)
                 steps.together = count
                 recording = _first_replay(steps, device)
-                taken = microseconds(_Later(steps, _PLAIN + count), len(steps) - _PLAIN - count)
+                taken = microseconds(_Later(steps, WARM_UP + count), len(steps) - WARM_UP - count)
             rows.append(
                 {
                     "method": method,
@@ -60,11 +58,11 @@ class _Later:
 
 def _first_replay(steps: Recorded, device: str) -> float:
     """Take the first steps, and return the milliseconds of recording and replaying the next."""
-    for step in range(_PLAIN):
+    for step in range(WARM_UP):
         steps.take(step)
     _wait(device)
     started = time.perf_counter()
-    steps.take(_PLAIN, _PLAIN + steps.together)
+    steps.take(WARM_UP, WARM_UP + steps.together)
     _wait(device)
     return 1e3 * (time.perf_counter() - started)
 

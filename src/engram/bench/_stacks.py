@@ -7,11 +7,10 @@ from typing import Any
 
 from engram.bench._events import microseconds
 from engram.bench._floor import captured_products
-from engram.bench._permuted import EARLIER, PRECISIONS, permuted
+from engram.bench._permuted import EARLIER, EXAMPLES, PRECISIONS, permuted
 from engram.models import MLP, rounding
 from engram.protocol import Lesson
 
-_EXAMPLES = 25_000  # of the last task, which is then long enough for several steps to a replay
 _BOUNDS = {  # (precision, runs): microseconds that are good enough
     ("float32", 5): "150 a step",
     ("float32", 64): "12 a run's step",
@@ -20,7 +19,7 @@ _BOUNDS = {  # (precision, runs): microseconds that are good enough
 
 
 def stacks(
-    device: str, runs: Sequence[int] = (1, 5, 20, 64), examples: int = _EXAMPLES
+    device: str, runs: Sequence[int] = (1, 5, 20, 64), examples: int = EXAMPLES
 ) -> list[dict[str, Any]]:
     """Measure MEGA-II in the last of 17 tasks, in either precision."""
     rows = []

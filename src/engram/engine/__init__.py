@@ -3,13 +3,15 @@
 from engram.engine._bank import Bank
 from engram.engine._mixture import gram
 from engram.engine._objective import Objective, cross_entropy
-from engram.engine._recorded import TOGETHER, Recorded, recording
+from engram.engine._recorded import TOGETHER, WARM_UP, Recorded, recording
 from engram.engine._replayed import Replayed
 from engram.engine._rows import Rows
+from engram.engine._unchecked import unchecked
 from engram.streams import Batch
 
 __all__ = [
     "TOGETHER",
+    "WARM_UP",
     "Bank",
     "Batch",
     "Objective",
@@ -19,4 +21,5 @@ __all__ = [
     "cross_entropy",
     "gram",
     "recording",
+    "unchecked",
 ]

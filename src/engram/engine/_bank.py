@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engram.engine import _reads
+from engram.engine import _kept, _reads
 from engram.engine._planned import Planned
 from engram.errors import EngramError
 from engram.memory import Ledger
@@ -89,7 +89,7 @@ class Bank:
                 if per_task
                 else _reads.pooled(self.ledgers, self.seeds, task, steps, count, self.device)
             )
-            kept = _reads.kept(self.ledgers, task, coming)
+            kept = _kept.kept(self.ledgers, task, coming)
         self.planned = Planned(reads, kept, self._capacity, self.device)
 
     def reference(self, step: int) -> Batch | None:
@@ -134,8 +134,10 @@ class Bank:
             held = Examples(*(part.to(self.device, copy=True) for part in state["table"]))
             shape = len(self.ledgers), self._capacity
             if any(part.shape[:2] != shape for part in held):
-                told = " and ".join(str(list(part.shape[:2])) for part in held)
-                raise EngramError(f"The state's memory must be {list(shape)}, not {told}.")
+                raise EngramError(
+                    f"The state must have {self._capacity} examples in memory for each of "
+                    f"{len(self.ledgers)} runs, as another version's has not: begin anew."
+                )
             self._table = held
 
     def _load_ledgers(self, states: Sequence[dict[str, Any]]) -> None:
@@ -144,15 +146,20 @@ class Bank:
 
     def _whole_table(self) -> Examples:
         if self._table is None or not self._laid:
-            raise EngramError("A task's examples must be laid (`Method.lay`) before its steps.")
+            raise EngramError("A task's examples must be laid in the bank before its steps.")
+        length = self._table.labels.shape[1]
+        if self.planned is not None and self.planned.length != length:
+            told = f"{self.planned.length - self._capacity}, not {length - self._capacity}"
+            raise EngramError(f"The examples laid in the bank must be as many as planned: {told}.")
         return self._table
 
     def _make_room(self, like: Examples, length: int) -> None:
         """Give the table so many rows for each run; what is held stays."""
-        held = self._table
+        held = self._table and [part[:, : self._capacity].clone() for part in self._table]
+        self._table = None  # its room may be needed
         shape = len(self.ledgers), length
         self._table = Examples(
             like.inputs.new_zeros(*shape, *like.inputs.shape[2:]), like.labels.new_zeros(shape)
         )
         for part, before in zip(self._table, held or (), strict=False):
-            part[:, : self._capacity] = before[:, : self._capacity]
+            part[:, : self._capacity] = before

@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.engine._reads import Reads, Slots, holders
+from engram.engine._kept import Slots, holders
+from engram.engine._reads import Reads
 
 
 class Planned:
     """What every step of a task reads, as rows of the table that all runs share.
 
-    Of each run's rows the first ``capacity`` are its slots, and the task's examples lie behind.
+    Of each run's ``length`` rows the first ``capacity`` are its slots, and the task's examples lie
+    behind.
     ``moves`` are the rows whose examples change when the task has ended, and those of the new ones.
     ``position``, where it is set, is the number of the step in hand on the device ([1]): steps
     that are captured once and replayed find their place by it.
@@ -30,7 +32,7 @@ class Planned:
         device: torch.device,
     ) -> None:
         self._reads = reads
-        stride = capacity + kept.shape[1]
+        self.length = stride = capacity + kept.shape[1]
         if reads is not None:
             self._reads = reads._replace(slots=np.empty(0, np.int64))  # not held twice
             self._slots = _rows(reads.slots, stride, device)

@@ -10,14 +10,13 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from engram.engine._unchecked import unchecked
 from engram.streams import Examples
 
 Visit = Callable[[int, Tensor, Tensor, Tensor | None], None]
 
 WARM_UP = 2  # batches of each kind that are visited as they are, before one is recorded
-TOGETHER = 2  # batches to a replay: more of them take longer to record than they save
-_LONG = 2_500  # batches of which as many are worth recording
+TOGETHER = 2  # batches to a replay: what more of them save, recording them takes
+_LONG = 2_500  # the fewest batches of a task in which several to a replay pay
 
 
 class Recorded:
@@ -27,7 +26,8 @@ class Recorded:
     a GPU, it is recorded for each ``kind`` of step and replayed for the others, one batch or
     several to a replay, so that the host launches one graph instead of a thousand kernels; it then
     finds its data by ``position`` [1], its number on the device. Every visit is a real one, those
-    before the recording too. ``together`` is how many batches are one replay.
+    before the recording too. ``together`` is how many batches are one replay; it may be set before
+    the first is taken.
     """
 
     def __init__(
@@ -104,12 +104,9 @@ def recording(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[Non
     """Record in a graph what is done on a device.
 
     Left to itself torch records what is done on the GPU that was the first to be recorded, and
-    other GPUs' work would be done once, and missing in the graph. Batches before the recording have
-    been through torch's checks: what has no fixed order at all was refused there. What torch gives
-    an order only where it is asked to (``scatter_add_``, say) has none in here, see `unchecked`: a
-    step must not add to one place twice by it.
+    other GPUs' work would be done once, and missing in the graph.
     """
-    with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)), unchecked():
+    with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)):
         yield
 
 

@@ -58,19 +58,12 @@ class Method(ABC):
     Bit for bit: the accuracy of a finished task is then measured once, and holds from there on.
     """
 
-    bank: Bank | None = None
-    """The memory whose table a task's examples are laid in, if the method has one."""
-
     def __init__(self, setup: Setup, settings: Any) -> None:  # noqa: ANN401 (each has its own)
         self.network = setup.network
         self.parameters = setup.parameters
         self.rows = Rows(setup.network, setup.parameters)
         self.buffers = self.rows.buffers  # [R, b], the network's running averages
         self.settings = settings
-
-    def lay(self, examples: Examples) -> Examples:
-        """Return a task's examples as the memory has them lie, or as they are."""
-        return examples if self.bank is None else self.bank.lay(examples)
 
     def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: B027 (may do nothing)
         """Get ready for a task whose labels, in order, will be [R, N]."""
@@ -136,6 +129,15 @@ class Method(ABC):
                 held.copy_(state[name])
             else:
                 setattr(self, name, state[name])
+
+
+def laid(method: Method, examples: Examples) -> Examples:
+    """Return a task's examples as they lie in the table of a method's memory, or as they are.
+
+    Whoever teaches a method lays each task's examples before its steps.
+    """
+    bank = getattr(method, "bank", None)
+    return bank.lay(examples) if isinstance(bank, Bank) else examples
 
 
 class FinishedTask:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from engram.errors import EngramError
 from engram.methods import Method
 from engram.streams import Stream, TestBatch
 
 
 def accuracies(method: Method, stream: Stream, tasks: Sequence[int]) -> Tensor:
     """Return each run's accuracy on the test examples of tasks, [R, tasks], on the device."""
-    groups = [tasks] if method.task_blind else [[task] for task in tasks]
-    return _measured(method, stream, chain.from_iterable(map(stream.tests, groups)))
+    batches = stream.tests(tasks) if method.task_blind else _one_by_one(stream, tasks)
+    return _measured(method, stream, batches, tasks)
 
 
 def curve_point(method: Method, stream: Stream, task: int) -> Tensor:
     """Return each run's accuracy on what a learning curve is measured on, [R], on the device."""
-    batches = stream.test(task, curve=True)
-    told = ((batch, {task: batch.labels.shape[-1]}) for batch in batches)
-    return _measured(method, stream, told)[:, 0]
+    return _measured(method, stream, _one_by_one(stream, [task], curve=True), [task])[:, 0]
+
+
+def _one_by_one(
+    stream: Stream, tasks: Sequence[int], *, curve: bool = False
+) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
+    for task in tasks:
+        for batch in stream.test(task, curve=curve):
+            yield batch, {task: batch.labels.shape[-1]}
 
 
 def _measured(
-    method: Method, stream: Stream, batches: Iterable[tuple[TestBatch, Mapping[int, int]]]
+    method: Method,
+    stream: Stream,
+    batches: Iterable[tuple[TestBatch, Mapping[int, int]]],
+    tasks: Sequence[int],
 ) -> Tensor:
-    """Return each run's accuracy on the tasks of batches, in order, [R, tasks], float64."""
-    correct, totals = dict[int, Tensor | int](), dict[int, int]()
+    """Return each run's accuracy on tasks, [R, tasks] in float64, from batches of all of them."""
+    correct, totals = dict[int, Tensor](), dict[int, int]()
     for batch, parts in batches:
         first, *_ = parts
         logits, start = method.predict(batch.inputs, batch.columns, first), 0
@@ -37,12 +46,15 @@ def _measured(
             part = slice(start, start + count)
             start += count
             right = _right(stream, task, logits[:, part], batch.labels[..., part])
-            if batch.weights is not None:
-                right, count = right * batch.weights[:, part], 0
-            correct[task] = correct.get(task, 0) + right.sum(-1)
-            totals[task] = totals.get(task, 0) + count
-    shares = [torch.as_tensor(correct[task]).double() / (totals[task] or 1) for task in correct]
-    return torch.stack(shares, 1).clamp(max=1)  # which a sum of weights may exceed by a rounding
+            shares = None if batch.weights is None else batch.weights[:, part]
+            found = right.sum(-1) if shares is None else (right * shares).sum(-1)
+            correct[task] = correct[task] + found if task in correct else found
+            totals[task] = totals.get(task, 0) + count if shares is None else 1  # shares add up
+    for task in tasks:
+        if not totals.get(task):
+            raise EngramError(f"task {task} must have test examples, not none.")
+    measured = [correct[task].double() / totals[task] for task in tasks]
+    return torch.stack(measured, 1).clamp(max=1)  # which a sum of shares may exceed by a rounding
 
 
 def _right(stream: Stream, task: int, logits: Tensor, labels: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from engram.engine import Recorded
-from engram.methods import FinishedTask
+from engram.methods import FinishedTask, laid
 from engram.protocol._build import build_method
 from engram.protocol._precision import precision
 from engram.protocol._record import Record
@@ -31,12 +31,12 @@ class Lesson:
         """Learn every task but the last, ``earlier`` examples of each; return the last's steps."""
         for task in range(self._last):
             whole = self._stream.train(task)
-            examples = self.method.lay(Examples(*(part[:, :earlier] for part in whole)))
+            examples = laid(self.method, Examples(*(part[:, :earlier] for part in whole)))
             steps = self._begin(task, examples)
             for step in range(len(steps)):
                 steps.take(step)
             self.method.end_task(task, FinishedTask(examples))
-        return self._begin(self._last, self.method.lay(self._stream.train(self._last)))
+        return self._begin(self._last, laid(self.method, self._stream.train(self._last)))
 
     def _begin(self, task: int, examples: Examples) -> Recorded:
         self.method.begin_task(task, examples.labels)

@@ -26,17 +26,22 @@ def precision(name: str, *, deterministic: bool = False) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
     strict = torch.get_deterministic_debug_mode()
+    memory = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory  # type: ignore[attr-defined]
     cudnn.allow_tf32 = name != "float32"
     cudnn.benchmark = not deterministic
     if deterministic:
         cudnn.deterministic = True
         # As use_deterministic_algorithms(True), which would load a compiler besides.
         torch.set_deterministic_debug_mode("error")
+        # Nobody reads it.
+        memory.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     finally:
         cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
         torch.set_deterministic_debug_mode(strict)
+        memory.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 def check_device(name: str) -> None:

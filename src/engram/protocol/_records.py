@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engram.engine import unchecked
 from engram.errors import EngramError
 from engram.gradients import Mix
 
@@ -60,7 +61,8 @@ class StepRecord:
             self._table[step // self.every] = numbers
         else:
             place = torch.div(position, self.every, rounding_mode="floor")
-            self._table.index_copy_(0, place, numbers.unsqueeze(0))
+            with unchecked():  # one place
+                self._table.index_copy_(0, place, numbers.unsqueeze(0))
 
     def of(self, run: int) -> Steps:
         """Return the steps of one run, task after task."""

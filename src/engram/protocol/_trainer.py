@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from engram.engine import Recorded
-from engram.methods import FinishedTask, Method, method_entry
+from engram.methods import FinishedTask, Method, laid, method_entry
 from engram.protocol._accuracy import accuracies, curve_point
 from engram.protocol._checkpoint import Checkpoint
 from engram.protocol._course import Course
@@ -59,25 +59,17 @@ class Trainer:
         """Learn every task that is left, up to where every run has diverged."""
         first, step = self.course.first
         for task in range(first, self.spec.tasks):
-            examples = self._learn(task, step)
-            if examples is None:
+            if not self._learn(task, step):
                 return
             step, last = 0, task == self.spec.tasks - 1
-            finished = FinishedTask(examples)
-            self.method.end_task(task, finished)
-            self.course.reads += finished.reads
             if not self._joint or last:
                 self._evaluate(task)
             if not last:
                 self._boundary(task + 1, 0)
 
-    def _learn(self, task: int, first: int) -> Examples | None:
-        """Take a task's steps from the ``first`` on; None if every run has diverged."""
-        serve = self.stream.train_jointly if self._joint else self.stream.train
-        served = serve(task)
-        once = served.labels.shape[1]  # examples of the first pass, which has them as they come
-        examples = self.method.lay(repeated(served, self.spec.passes, self.stream.seeds, task))
-        del served
+    def _learn(self, task: int, first: int) -> bool:
+        """Take a task's steps from the ``first`` on, and end it, unless every run has diverged."""
+        examples = self._serve(task)
         if first == 0:
             self.method.begin_task(task, examples.labels)
         steps = self._steps(examples)
@@ -90,18 +82,28 @@ class Trainer:
             before, step = step, steps.take(step, self._stop(step, len(steps)))
             self._tell(task, step - before, last=step == len(steps))
             if self._watch.alarm(before) and self._watch.all_diverged(task):
-                return None
+                return False
             if self._boundary(task, step):
-                return None
+                return False
         if self._watch.all_diverged(task, ended=True):
-            return None
+            return False
         self._measure_curve(task, len(steps))
         points = self.record.curves[task]
         points[:] = [point.cpu() for point in points]
-        return Examples(*(part[:, :once] for part in examples))
+        once = examples.labels.shape[1] // self.spec.passes  # the first pass has all as they come
+        finished = FinishedTask(Examples(*(part[:, :once] for part in examples)))
+        self.method.end_task(task, finished)
+        self.course.reads += finished.reads
+        return True
+
+    def _serve(self, task: int) -> Examples:
+        """Return a task's examples, in the order of its steps, where they are to lie."""
+        serve = self.stream.train_jointly if self._joint else self.stream.train
+        ordered = repeated(serve(task), self.spec.passes, self.stream.seeds, task)
+        return laid(self.method, ordered)
 
     def _stop(self, step: int, length: int) -> int:
-        """Return the step that has to be waited for: a point of the curve, or the task's end."""
+        """Return the step that no replay may pass: the next point of the curve, or the end."""
         return step + 1 if step < _CURVE_BATCHES and not self._joint else length
 
     def _steps(self, examples: Examples) -> Recorded:

@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from engram.engine import unchecked
 from engram.gradients import Mix
 from engram.methods import Method
 from engram.protocol._checkpoint import Checkpoint
@@ -49,7 +50,8 @@ class Watch:
         if position is None:
             self._losses[:, step] = worst
         else:
-            self._losses.index_copy_(1, position, worst.unsqueeze(1))
+            with unchecked():  # one place
+                self._losses.index_copy_(1, position, worst.unsqueeze(1))
 
     def alarm(self, step: int) -> bool:
         """Whether the step just taken may have a loss that is not finite; a GPU is not asked."""

@@ -24,7 +24,8 @@ Numbers = NDArray[np.int64]
 
 AUTHORS_SEED = 1234  # run r of the paper's draws its classes with this and r
 _TEST_ROWS = 500  # images of a task that are predicted at once
-_TEST_VALUES = 2**23  # of the images of several tasks that a GPU predicts at once
+_MOST_TEST_ROWS = 2_500  # of several tasks
+_MOST_TEST_VALUES = 2**25  # of all runs' images
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,10 @@ class SplitStream(Stream):
         self._parts = [self._checked(self._cut(seed, images)) for seed in seeds]
         self._owners = self._draw_owners()  # [R, classes], the task an output is of, or -1
         self._tests: dict[int, list[TestBatch]] = {}
-        on_gpu = self.device.type != "cpu"
-        self._test_rows = _TEST_VALUES // self.features if on_gpu else 0  # of several tasks at once
+        self._test_rows = 0  # of several tasks at once; a CPU has one after the other
+        if self.device.type != "cpu":
+            most = _MOST_TEST_VALUES // (self.features * len(self.seeds))
+            self._test_rows = min(_MOST_TEST_ROWS, most)
 
     @abstractmethod
     def _cut(self, seed: int, images: ImageSet) -> list[Part]:

@@ -144,7 +144,8 @@ class Stream(ABC):
     def tests(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
         """Yield the test examples of several tasks, in batches of a size that suits the device.
 
-        With each come the tasks that it has examples of, in that order, and how many of each.
+        With each come the tasks that it has examples of, in that order, and how many of each. Where
+        a GPU has those of several tasks at once they are the ones that ``test`` has.
         """
         for task in tasks:
             for batch in self.test(task):

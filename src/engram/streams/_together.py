@@ -12,23 +12,26 @@ from engram.streams._stream import TestBatch
 def together(
     tasks: Sequence[int], batches_of: Callable[[int], Iterable[TestBatch]], most: int
 ) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
-    """Yield up to ``most`` examples at once, or a whole task, and how many of each task they are.
+    """Join the tasks' batches to such of up to ``most`` examples, and tell how many each task has.
 
-    Examples have no columns; those of a task stay together.
+    One that is larger stays as it is. Examples have no columns.
     """
     held, parts = list[TestBatch](), dict[int, int]()
     for task in tasks:
-        mine = list(batches_of(task))
-        count = sum(batch.labels.shape[-1] for batch in mine)
-        if held and sum(parts.values()) + count > most:
-            yield _joined(held), parts
-            held, parts = [], {}
-        held, parts = held + mine, parts | {task: count}
+        for batch in batches_of(task):
+            count = batch.labels.shape[-1]
+            if held and sum(parts.values()) + count > most:
+                yield _joined(held), parts
+                held, parts = [], {}
+            held.append(batch)
+            parts[task] = parts.get(task, 0) + count
     if held:
         yield _joined(held), parts
 
 
 def _joined(batches: Sequence[TestBatch]) -> TestBatch:
+    if len(batches) == 1:
+        return batches[0]
     axis = batches[0].labels.ndim - 1  # there may be an axis of runs before it
     inputs = torch.cat([batch.inputs for batch in batches], axis)
     labels = torch.cat([batch.labels for batch in batches], axis)
