@@ -55,8 +55,8 @@ def ids_of(batch):
         for task in range(len(LENGTHS))
         for id_, label in zip(*(part.flatten(0, 1) for part in task_of(task)), strict=True)
     }
-    for mine, labels, some in zip(batch.inputs, batch.labels, there, strict=True):
-        assert [every[int(id_)] for id_ in mine[some > 0, 0]] == labels[some > 0].tolist()
+    for mine, labels in zip(batch.inputs, batch.labels, strict=True):  # padding included
+        assert [every[int(id_)] for id_ in mine[:, 0]] == labels.tolist()
     return ids
 
 

@@ -64,10 +64,10 @@ class World:
 
         graph.replay = replay
 
-    def go(self, first=0, stop=None):
+    def go(self, first=0):
         step = first
         while step < len(self.recorded):
-            step = self.recorded.take(step, stop or len(self.recorded))
+            step = self.recorded.take(step, len(self.recorded))
 
 
 @pytest.mark.parametrize("together", [2, 3, 8])

@@ -225,6 +225,7 @@ def test_one_of_another_network_or_another_torch_is_noticed(halfway, monkeypatch
         (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
         (ZeroDivisionError("a bug of ours"), ZeroDivisionError),
         (RuntimeError("size mismatch"), EngramError),
+        (EngramError("The state must have 20 examples."), EngramError),
         (KeyError("weights"), EngramError),
         (OverflowError("int too large"), EngramError),
     ],
@@ -239,6 +240,7 @@ def test_only_what_a_bad_state_raises_is_called_a_bad_state(halfway, monkeypatch
     assert type(caught.value) is told
     if told is EngramError:
         assert "The checkpoint has a state that is no run's" in str(caught.value)
+        assert f"remove {str(halfway.path)!r} to begin anew" in str(caught.value)
     monkeypatch.undo()  # and it is still there to go on from
     assert same_bits(
         run_whole(tiny_spec("mega-ii"), [0], checkpoint=halfway),

@@ -11,6 +11,7 @@ from engram.errors import EngramError
 from engram.methods import FinishedTask, Method
 from engram.methods.van import Van
 from engram.protocol._accuracy import accuracies, curve_point
+from engram.streams._cifar import SplitCifar
 from engram.streams._together import together
 
 
@@ -134,6 +135,48 @@ def test_nor_is_it_shown_more_than_one_permutation_at_once(name, few_tests):
     few_tests._at_once = 64
     with torch.no_grad():
         assert accuracies(method, few_tests, range(2)).equal(expected)
+
+
+def test_nor_where_its_predict_is_the_instance_s(few_tests):
+    method, told = start(few_tests, "permuted-mnist", "van"), []
+    predict = method.predict
+    assert method.task_blind
+    method.predict = lambda *given: told.append(given[-1]) or predict(*given)
+    few_tests._at_once = 64
+    accuracies(method, few_tests, range(3))
+    assert sorted(set(told)) == [0, 1, 2]
+
+
+class Fewer(streams.PermutedMnist):
+    """Has a ``test`` of its own."""
+
+    def test(self, task, *, curve=False):
+        return super().test(task, curve=curve)[:1]
+
+
+class FewerImages(SplitCifar):
+    """Has one too."""
+
+    def test(self, task, *, curve=False):
+        for batch in super().test(task, curve=curve):
+            yield batch._replace(inputs=batch.inputs[:, :3], labels=batch.labels[:, :3])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "fixtures"),
+    [
+        (Fewer, "permuted-mnist", ["few_tests"]),
+        (FewerImages, "split-cifar", ["split_worlds", "flat"]),
+    ],
+)
+def test_a_stream_s_own_test_is_what_is_measured(kind, name, fixtures, request):
+    for fixture in fixtures:
+        request.getfixturevalue(fixture)
+    stream = kind((3, 4), 3, 50)
+    method = start(stream, name, "van")
+    expected = torch.stack([counted(method, stream, task) for task in range(3)], 1)
+    stream._at_once = stream._test_rows = 64
+    torch.testing.assert_close(accuracies(method, stream, range(3)), expected)
 
 
 def test_a_batch_that_is_too_large_stays_as_it_is():

@@ -44,6 +44,17 @@ def test_arrays_and_tensors_are_the_same_benchmark():
     assert specify("own", "van").identity() != one
 
 
+@pytest.mark.parametrize("memory", ["ring", "sample", "reservoir", "fifo"])
+@pytest.mark.parametrize("method", ["er", "mega-ii"])
+def test_the_first_class_may_come_in_a_later_task(method, memory):
+    tasks = pairs(3, 24)
+    from_tensors(
+        [(x, y + first) for (x, y), first in zip(tasks, (2, 0, 1), strict=True)], name="own"
+    )
+    spec = specify("own", method, overrides={"memory": memory, "batch_size": "5"})
+    assert [outcome.failure for outcome in run(spec, [0, 1])] == [None, None]
+
+
 def test_inputs_are_served_as_they_are():
     tasks = pairs()
     from_tensors(tasks, name="own")

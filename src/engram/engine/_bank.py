@@ -85,9 +85,11 @@ class Bank:
         else:
             steps = -(-coming.shape[1] // batch_size)
             reads = (
-                _reads.by_task(self.ledgers, count)
+                _reads.by_task(self.ledgers, count, self._capacity)
                 if per_task
-                else _reads.pooled(self.ledgers, self.seeds, task, steps, count, self.device)
+                else _reads.pooled(
+                    self.ledgers, self.seeds, task, steps, count, self._capacity, self.device
+                )
             )
             kept = _kept.kept(self.ledgers, task, coming)
         self.planned = Planned(reads, kept, self._capacity, self.device)
@@ -136,7 +138,7 @@ class Bank:
             if any(part.shape[:2] != shape for part in held):
                 raise EngramError(
                     f"The state must have {self._capacity} examples in memory for each of "
-                    f"{len(self.ledgers)} runs, as another version's has not: begin anew."
+                    f"{len(self.ledgers)} runs, which that of an earlier version has not."
                 )
             self._table = held
 
@@ -146,7 +148,10 @@ class Bank:
 
     def _whole_table(self) -> Examples:
         if self._table is None or not self._laid:
-            raise EngramError("A task's examples must be laid in the bank before its steps.")
+            raise EngramError(
+                "A task's examples must be laid in the bank before its steps, as whoever teaches a "
+                "method does with its attribute `bank` (engram.methods.laid)."
+            )
         length = self._table.labels.shape[1]
         if self.planned is not None and self.planned.length != length:
             told = f"{self.planned.length - self._capacity}, not {length - self._capacity}"

@@ -16,10 +16,9 @@ class Planned:
     """What every step of a task reads, as rows of the table that all runs share.
 
     Of each run's ``length`` rows the first ``capacity`` are its slots, and the task's examples lie
-    behind.
-    ``moves`` are the rows whose examples change when the task has ended, and those of the new ones.
-    ``position``, where it is set, is the number of the step in hand on the device ([1]): steps
-    that are captured once and replayed find their place by it.
+    behind. ``moves`` are the rows whose examples change when the task has ended, and those of the
+    new ones. ``position``, where it is set, is the number of the step in hand on the device ([1]):
+    steps that are captured once and replayed find their place by it.
     """
 
     position: Tensor | None = None

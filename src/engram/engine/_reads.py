@@ -19,8 +19,8 @@ from engram.plan import generator, subsets
 class Reads(NamedTuple):
     """The slots that R runs read at every step of a task; one step stands for all if S is 1.
 
-    A run that reads fewer than the others is padded with slots of weight 0. A number beyond the
-    slots is that of an example of the task in hand.
+    Numbers from the capacity on are those of examples of the task in hand. A run that reads fewer
+    than the others is padded with the first of these, of weight 0.
     """
 
     slots: Slots | Tensor  # [R, S, B]
@@ -40,6 +40,7 @@ def pooled(
     task: int,
     steps: int,
     count: int,
+    capacity: int,
     device: torch.device,
 ) -> Reads | None:
     """Draw, for each step, ``count`` of all available examples, without replacement."""
@@ -52,13 +53,14 @@ def pooled(
     ]
     if len({slots.shape for slots in drawn}) == 1 and drawn[0].size:
         return Reads(np.stack(drawn), None)
-    return _padded(drawn)
+    return _padded(drawn, capacity)
 
 
-def by_task(ledgers: Sequence[Ledger], count: int) -> Reads | None:
+def by_task(ledgers: Sequence[Ledger], count: int, capacity: int) -> Reads | None:
     """Read the latest ``count`` examples of each finished task, the same at every step."""
     held = [ledger.slots_by_task() for ledger in ledgers]
-    parts = _padded([[slots[task][-count:] for task in held[0]] for slots in held])
+    read = [[slots[task][-count:] for task in held[0]] for slots in held]
+    parts = _padded(read, capacity)
     if parts is None:
         return None
     runs, groups, _ = parts.slots.shape
@@ -90,16 +92,19 @@ def growing(
             slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part])
             take_seats(held, slots[part], capacity + start)
         reads.append(steps)
-    return _padded(reads), kept
+    return _padded(reads, capacity), kept
 
 
-def _padded(runs: Sequence[Sequence[Slots] | Slots]) -> Reads | None:
-    """Stack the runs' [S][B_rs], padding the shorter ones; None where there is nothing to read."""
+def _padded(runs: Sequence[Sequence[Slots] | Slots], capacity: int) -> Reads | None:
+    """Stack the runs' [S][B_rs], padding the shorter ones; None where there is nothing to read.
+
+    Padding is the task's first example, which has a label that can be told: a slot may be empty.
+    """
     lengths = np.array([[len(step) for step in steps] for steps in runs])
     longest = int(lengths.max(initial=0))
     if longest == 0:
         return None
-    slots = np.zeros((*lengths.shape, longest), dtype=np.int64)
+    slots = np.full((*lengths.shape, longest), capacity, dtype=np.int64)
     for run, steps in enumerate(runs):
         for step, part in enumerate(steps):
             slots[run, step, : len(part)] = part

@@ -28,7 +28,10 @@ def triton_works(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 @contextmanager
 def starting(device: str) -> Iterator[None]:
-    """Let a GPU be started, and tried, beside what is done in here; together they take a second."""
+    """Let a GPU be started, and tried, beside what is done in here, which asks for no kernel.
+
+    That takes a second, much of it outside of Python.
+    """
     if torch.device(device).type != "cuda":
         yield
         return

@@ -93,7 +93,8 @@ class Method(ABC):
     ) -> Tensor:
         """Return logits [R, B, classes] for test inputs [B, ...] of a task (see TestBatch).
 
-        None: the task is not known. A method that cannot do without says so in an EngramError.
+        None: the task is not known. A method that cannot do without says so in an EngramError. A
+        ``predict`` of one's own is shown one task at a time, and ``columns`` [R, features].
         """
         return self.network.predict(self.parameters, inputs, columns, self.buffers)
 
@@ -103,7 +104,7 @@ class Method(ABC):
 
         It does unless it has a ``predict`` of its own.
         """
-        return type(self).predict is Method.predict
+        return getattr(self.predict, "__func__", None) is Method.predict
 
     def facts(self) -> dict[str, int]:
         """Return what the method holds, for one run: ``state_bytes`` is all but the parameters.
@@ -148,7 +149,7 @@ class FinishedTask:
         self.reads = 0  # examples read again, for one run
 
     def examples(self) -> Examples:
-        """Return the whole task again, in the order it was seen."""
+        """Return the whole task again, in the order it was seen; copy what you keep of it."""
         self.reads += self._examples.labels.shape[1]
         return self._examples
 

@@ -88,7 +88,10 @@ class MLP(Network):
         columns: Tensor | None,
         buffers: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
-        """Return logits for inputs [B, features] that all runs share, or [R, B, features]."""
+        """Return logits for inputs [B, features] that all runs share, or [R, B, features].
+
+        By G columns for each run, [R, G, features], they are [R, G · B, classes].
+        """
         if columns is not None and columns.ndim == 3:
             runs, groups, _ = columns.shape
             alike = parameters.repeat_interleave(groups, 0)

@@ -72,7 +72,8 @@ class Network(ABC):
     ) -> Tensor:
         """Return logits [R, B, classes] for inputs [B, ...] that all runs share, or [R, B, ...].
 
-        ``columns`` says where the inputs' columns belong (see TestBatch).
+        ``columns`` says where the inputs' columns belong (see TestBatch): [R, features] or, for a
+        network of Permuted MNIST's, also [R, G, features], and then logits are [R, G · B, classes].
         """
 
     def progressive(self, first: Tensor) -> Progressive:  # noqa: ARG002

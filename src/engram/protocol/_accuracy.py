@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -14,21 +14,15 @@ from engram.streams import Stream, TestBatch
 
 def accuracies(method: Method, stream: Stream, tasks: Sequence[int]) -> Tensor:
     """Return each run's accuracy on the test examples of tasks, [R, tasks], on the device."""
-    batches = stream.tests(tasks) if method.task_blind else _one_by_one(stream, tasks)
+    batches = stream.tests(tasks) if method.task_blind else Stream.tests(stream, tasks)
     return _measured(method, stream, batches, tasks)
 
 
 def curve_point(method: Method, stream: Stream, task: int) -> Tensor:
     """Return each run's accuracy on what a learning curve is measured on, [R], on the device."""
-    return _measured(method, stream, _one_by_one(stream, [task], curve=True), [task])[:, 0]
-
-
-def _one_by_one(
-    stream: Stream, tasks: Sequence[int], *, curve: bool = False
-) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
-    for task in tasks:
-        for batch in stream.test(task, curve=curve):
-            yield batch, {task: batch.labels.shape[-1]}
+    batches = stream.test(task, curve=True)
+    told = ((batch, {task: batch.labels.shape[-1]}) for batch in batches)
+    return _measured(method, stream, told, [task])[:, 0]
 
 
 def _measured(

@@ -61,12 +61,14 @@ class Course:
         if self._saved:
             try:
                 self._become(self._saved)
-            except (EngramError, torch.OutOfMemoryError):
+            except torch.OutOfMemoryError:
                 raise
-            except _STRANGE as error:
-                told = f"{type(error).__name__}: {error}"
+            except _STRANGE as error:  # an EngramError among them
+                mine = isinstance(error, EngramError)
+                told = str(error) if mine else f"{type(error).__name__}: {error}"
                 raise EngramError(
-                    f"The checkpoint has a state that is no run's ({told})."
+                    f"The checkpoint has a state that is no run's ({told.rstrip('.')}): remove "
+                    f"{str(self._checkpoint and self._checkpoint.path)!r} to begin anew."
                 ) from error
 
     def _become(self, state: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ def precision(name: str, *, deterministic: bool = False) -> Iterator[None]:
         cudnn.deterministic = True
         # As use_deterministic_algorithms(True), which would load a compiler besides.
         torch.set_deterministic_debug_mode("error")
-        # Nobody reads it.
+        # What is not set yet need not be alike, since nobody reads it; setting it takes time.
         memory.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield

@@ -157,7 +157,7 @@ class PermutedMnist(Stream):
 
     def tests(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
         """Yield the images of as many tasks at once as leave a GPU busy, but not out of memory."""
-        if self._at_once == 1:
+        if self._at_once == 1 or type(self).test is not PermutedMnist.test:
             yield from super().tests(tasks)
             return
         for start in range(0, len(tasks), self._at_once):

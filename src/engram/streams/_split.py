@@ -154,7 +154,7 @@ class SplitStream(Stream):
 
     def tests(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
         """Yield the images of as many tasks at once as leave a GPU busy, but not out of memory."""
-        if not self._test_rows:
+        if not self._test_rows or type(self).test is not SplitStream.test:
             yield from super().tests(tasks)
             return
         for batch, parts in together(tasks, self._stored_tests, self._test_rows):

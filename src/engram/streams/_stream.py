@@ -144,8 +144,8 @@ class Stream(ABC):
     def tests(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
         """Yield the test examples of several tasks, in batches of a size that suits the device.
 
-        With each come the tasks that it has examples of, in that order, and how many of each. Where
-        a GPU has those of several tasks at once they are the ones that ``test`` has.
+        With each come the tasks that it has examples of, in that order, and how many of each. They
+        are the ones that ``test`` has, and come one task after the other where that is one's own.
         """
         for task in tasks:
             for batch in self.test(task):
