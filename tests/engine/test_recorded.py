@@ -64,11 +64,6 @@ class World:
 
         graph.replay = replay
 
-    def go(self, first=0):
-        step = first
-        while step < len(self.recorded):
-            step = self.recorded.take(step, len(self.recorded))
-
 
 @pytest.mark.parametrize("together", [2, 3, 8])
 @pytest.mark.parametrize("rest", [0, 1])
@@ -81,7 +76,7 @@ def test_every_batch_is_visited_once_as_one_of_its_kind(monkeypatch, together, r
         return step % every == 0
 
     world = World(monkeypatch, 41, kind, rest)
-    world.go()
+    world.recorded.take_all()
     assert [number for number, _, _ in world.visited] == list(range(41 + rest))
     assert all(kind(number) == kind(step) for number, step, _ in world.visited[:41])
     ways = [way for _, _, way in world.visited]
@@ -111,11 +106,13 @@ def test_those_that_were_visited_before_are_left_out(monkeypatch):
     monkeypatch.setattr(_recorded, "_LONG", 1)
     world = World(monkeypatch, 20, lambda _: None)
     world.recorded.skip(7)
-    world.go(7)
+    step = 7
+    while step < 20:
+        step = world.recorded.take(step, 20)
     assert [number for number, _, _ in world.visited] == list(range(7, 20))
 
 
 def test_few_batches_are_not_worth_recording_several_at_once(monkeypatch):
     world = World(monkeypatch, 40, lambda _: None)
-    world.go()
+    world.recorded.take_all()
     assert {way for _, _, way in world.visited} == {"by position", "1 to a replay"}

@@ -120,9 +120,8 @@ class Bank:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is held, and the plan of the task in hand as it can be drawn again."""
-        table = self._table and [part[:, : self._capacity].clone() for part in self._table]
         ledgers = [ledger.state_dict() for ledger in self.ledgers]
-        return {"request": self._request, "table": table, "ledgers": ledgers}
+        return {"request": self._request, "table": self._held(), "ledgers": ledgers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken; the task in hand is to be laid again."""
@@ -158,9 +157,13 @@ class Bank:
             raise EngramError(f"The examples laid in the bank must be as many as planned: {told}.")
         return self._table
 
+    def _held(self) -> list[Tensor] | None:
+        """Return copies of the inputs and labels that are held, [R, capacity, ...]."""
+        return self._table and [part[:, : self._capacity].clone() for part in self._table]
+
     def _make_room(self, like: Examples, length: int) -> None:
         """Give the table so many rows for each run; what is held stays."""
-        held = self._table and [part[:, : self._capacity].clone() for part in self._table]
+        held = self._held()
         self._table = None  # its room may be needed
         shape = len(self.ledgers), length
         self._table = Examples(

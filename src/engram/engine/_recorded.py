@@ -84,6 +84,12 @@ class Recorded:
         self._graphs[kind, count].replay()
         return step + count
 
+    def take_all(self) -> None:
+        """Visit every batch."""
+        step = 0
+        while step < len(self):
+            step = self.take(step, len(self))
+
     def _count(self, step: int, kind: Hashable, stop: int) -> int:
         """Return how many batches, from this one of a kind on, are visited at once."""
         last = step + self.together

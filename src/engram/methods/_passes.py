@@ -19,7 +19,4 @@ def sweep(examples: Examples, stream: Stream, size: int, measure: Callable[[Batc
     def visit(step: int, stored: Tensor, labels: Tensor, position: Tensor | None) -> None:  # noqa: ARG001
         measure(stream.batch(stored, labels))
 
-    batches = Recorded(examples, size, visit, record=True)
-    step = 0
-    while step < len(batches):
-        step = batches.take(step, len(batches))
+    Recorded(examples, size, visit, record=True).take_all()

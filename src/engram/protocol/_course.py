@@ -57,7 +57,9 @@ class Course:
     def resume(self, run: Mapping[str, Any]) -> None:
         """Become what the checkpoint holds of this very run, if it holds anything."""
         self._run = run
-        self._saved = self._checkpoint.load(run) if self._checkpoint else None
+        if self._checkpoint is None:
+            return
+        self._saved = self._checkpoint.load(run)
         if self._saved:
             try:
                 self._become(self._saved)
@@ -68,7 +70,7 @@ class Course:
                 told = str(error) if mine else f"{type(error).__name__}: {error}"
                 raise EngramError(
                     f"The checkpoint has a state that is no run's ({told.rstrip('.')}): remove "
-                    f"{str(self._checkpoint and self._checkpoint.path)!r} to begin anew."
+                    f"{str(self._checkpoint.path)!r} to begin anew."
                 ) from error
 
     def _become(self, state: Mapping[str, Any]) -> None:

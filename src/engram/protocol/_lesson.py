@@ -32,9 +32,7 @@ class Lesson:
         for task in range(self._last):
             whole = self._stream.train(task)
             examples = laid(self.method, Examples(*(part[:, :earlier] for part in whole)))
-            steps = self._begin(task, examples)
-            for step in range(len(steps)):
-                steps.take(step)
+            self._begin(task, examples).take_all()
             self.method.end_task(task, FinishedTask(examples))
         return self._begin(self._last, laid(self.method, self._stream.train(self._last)))
 
