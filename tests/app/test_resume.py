@@ -175,6 +175,14 @@ def test_a_checkpoint_goes_when_its_result_is_stored_and_stays_when_it_is_not(
     assert again.path.exists()
 
 
+def test_an_empty_folder_of_checkpoints_goes(store, laboratory):
+    checkpoints = Checkpoints.beside(store, 5, laboratory)
+    checkpoints.make_folder()  # of a process that was killed before it could remove it
+    checkpoints.remove_stale()
+    assert not checkpoints.folder.exists()
+    checkpoints.remove_stale()
+
+
 def test_the_last_good_checkpoint_of_a_run_that_diverged_stays_until_the_next_command(
     work, specs, store, laboratory
 ):

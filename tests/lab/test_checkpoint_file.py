@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from contextlib import suppress
+from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -136,6 +137,22 @@ def test_the_one_before_is_kept_and_nobody_else_may_read(written):
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
     files.remove(written)
     assert list(written.parent.iterdir()) == []
+
+
+def test_a_removal_that_is_cut_short_leaves_the_newest(written, monkeypatch):
+    """By it, whoever comes next finds out whose it was, and removes the rest."""
+    calls = iter(range(1))
+    unlink = Path.unlink
+
+    def dying(self, **options):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        unlink(self, **options)
+
+    monkeypatch.setattr(Path, "unlink", dying)
+    with pytest.raises(KeyboardInterrupt):
+        files.remove(written)
+    assert [path.name for path in written.parent.iterdir()] == ["run.safetensors"]
 
 
 def test_every_flipped_bit_and_every_missing_end_is_noticed(written):

@@ -13,7 +13,10 @@ from engram.runs._store import Store
 CHECKPOINT_CALLS = {"write": 3, "fsync": 2, "rename": 2}
 """The calls that saving a checkpoint makes, and about how many of each."""
 
-PLACES = [*CHECKPOINT_CALLS, "before commit", "inside commit", "after commit"]
+REMOVAL_CALLS = 3
+"""The calls that removing a checkpoint makes: of it, of the one before it, and of their folder."""
+
+PLACES = [*CHECKPOINT_CALLS, "before commit", "inside commit", "after commit", "inside removal"]
 
 
 def die():
@@ -22,11 +25,13 @@ def die():
 
 
 def install(place, number, source):
-    """Die in the ``number``-th such call of a checkpoint's, or in the store's commit."""
+    """Die in the ``number``-th such call of a checkpoint's, in the store's commit, or after it."""
     if place in CHECKPOINT_CALLS:
         _in_call(place, number, after=source.random() < 0.5)
     elif place == "after commit":
         Place.remove = lambda self: die()  # noqa: ARG005
+    elif place == "inside removal":
+        _in_removal(number)
     else:
         _in_commit(source.uniform(0, 4e-3) if place == "inside commit" else None)
 
@@ -48,6 +53,20 @@ def _in_call(place, number, after):
         return None
 
     setattr(os, name, call)
+
+
+def _in_removal(number):
+    """Die before the ``number``-th call that removes something of a checkpoint."""
+    remove, calls = Place.remove, iter(range(number))
+
+    def dying(real):
+        return lambda *arguments: die() if next(calls, None) is None else real(*arguments)
+
+    def removing(self):
+        os.unlink, os.rmdir = dying(os.unlink), dying(os.rmdir)
+        remove(self)
+
+    Place.remove = removing
 
 
 def _in_commit(delay):
@@ -91,7 +110,9 @@ def plan(count, subjects, seed=0):
             order[index // 2 % len(order)] if index % 2 else order[-1 - index // 2 % len(order)]
         )
         place = PLACES[index // 2 % len(PLACES)] if index % 2 else "a random moment"
-        number = source.randrange(CHECKPOINT_CALLS.get(place, 1) * 12)
+        removing = place == "inside removal"
+        most = REMOVAL_CALLS if removing else CHECKPOINT_CALLS.get(place, 1) * 12
+        number = source.randrange(most)
         kills.append((subject, place, number))
     return kills
 

@@ -153,9 +153,12 @@ def kills(count, seed=0):
                 break
             shutil.rmtree(folder)  # it was through before: sooner
             number, seconds = number // 2, seconds / 2
-        same = result(subject, folder) == (rows, left)
+        found, remains = result(subject, folder)
+        same = found == rows and remains == left
         outcomes.append((subject, place, same))
         print(f"{len(outcomes):4} {'same' if same else 'OTHER'}: {' '.join(subject)}, {place}")
+        if not same:
+            print(f"     results are {'those' if found == rows else 'others'}; left: {remains}")
         shutil.rmtree(folder)
     return counted(outcomes)
 

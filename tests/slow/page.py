@@ -40,6 +40,7 @@ _PLACES = {
     "before commit": "when the results were about to be committed to the store",
     "inside commit": "inside the commit: its journal is left behind",
     "after commit": "after the commit, before the checkpoint was removed",
+    "inside removal": "between the calls that remove the checkpoint and its folder",
 }
 
 

@@ -81,9 +81,12 @@ def previous_of(path: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint, the one before it, and what a killed process has left of a third."""
+    """Remove a checkpoint, the one before it, and what a killed process has left of a third.
+
+    The checkpoint itself goes last: by it whoever is killed in here is found out afterwards.
+    """
     remove_partial(path)
-    for each in (path, previous_of(path)):
+    for each in (previous_of(path), path):
         each.unlink(missing_ok=True)
 
 

@@ -30,8 +30,7 @@ class Place(NamedTuple):
         """Remove what is saved; what cannot be removed now is found stale the next time."""
         with suppress(OSError):
             self.kind(self.path).remove()
-        with suppress(OSError):  # others may have theirs in it
-            self.path.parent.rmdir()
+        _remove_if_empty(self.path.parent)
 
 
 @dataclass(frozen=True)
@@ -92,3 +91,9 @@ class Checkpoints:
             have = sum(self.store.count(address(held["identity"], seed)) for seed in held["seeds"])
             if have > int(had):
                 Place(self.kind, path, self.every).remove()
+        _remove_if_empty(self.folder)  # a killed process has left it
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # it may hold what others have saved, or not be there
+        folder.rmdir()
