@@ -16,6 +16,7 @@ from engram.bench import (
     _noise,
     _permuted,
     _replays,
+    _searches,
     _stacks,
 )
 from engram.report._sheets import sheet_markdown
@@ -34,11 +35,12 @@ def on_a_cpu(monkeypatch):
         taken.append(steps)
         return _events.Timing(10.0 * len(taken), 5.0, 100.0)
 
-    for module in (_stacks, _captured, _replays, _images, _determinism):
+    for module in (_stacks, _searches, _captured, _replays, _images, _determinism):
         monkeypatch.setattr(module, "microseconds", microseconds)
     for module in (_stacks, _captured, _replays, _determinism):
         monkeypatch.setattr(module, "permuted", partial(_permuted.permuted, tasks=2))
         monkeypatch.setattr(module, "EARLIER", 20)
+    monkeypatch.setattr(_searches, "EARLIER", 20)
     for module in (_images, _determinism):
         monkeypatch.setattr(module, "on_noise", partial(_noise.on_noise, tasks=2))
     monkeypatch.setattr(_stacks, "captured_products", lambda *_: lambda step, _: step + 1)
@@ -120,6 +122,18 @@ def test_stacks_of_runs(on_a_cpu):
     assert all(row["share"] == row["products"] / row["microseconds"] for row in rows)
     assert on_a_cpu == [10] * 2 * len(rows)  # the steps of the last task, and as many products
     assert shows_all_of("stacks", rows)
+
+
+def test_all_trials_of_a_search_stand_beside_one_after_another(on_a_cpu):
+    rows = bench.searches("cpu", ["mega-i", "prog-nn"], seeds=2, examples=100)
+    assert [(row["method"], row["trials"], row["runs"]) for row in rows] == [
+        ("mega-i", 5, 10),
+        ("prog-nn", 8, 16),
+    ]
+    assert on_a_cpu == [10] * 4
+    # By the clock of the test a trial alone takes 10 for both of its seeds, and all trials take 20.
+    assert (rows[0]["alone"], rows[0]["each"], rows[0]["ratio"]) == (5.0, 2.0, 2.5)
+    assert shows_all_of("searches", rows)
 
 
 def test_steps_to_a_replay_are_measured_one_number_after_the_other(on_a_cpu):

@@ -24,12 +24,13 @@ def execute_here(units, store, run, *, device, command, listener, checkpoints=No
         reason = None
         try:
             outcomes = run(
-                unit.spec,
+                unit.specs,
                 unit.seeds,
                 device=device,
                 progress=lambda progress, unit=unit: listener.advanced(unit, progress),
             )
-            store.add([record(unit.spec, outcome, command) for outcome in outcomes])
+            made = zip(unit.specs, outcomes, strict=True)
+            store.add([record(spec, outcome, command) for spec, outcome in made])
         except RuntimeError as error:
             reason = printable(str(error))
             failures += 1

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engram.errors import EngramError, unknown
+from engram.runs import Unit
 
 METHODS = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")
 SEARCHED = {"mega-i": {"epsilon": (0.1, 0.01, 0.001)}, "van": {"learning_rate": (0.2, 0.1)}}
@@ -125,7 +126,19 @@ def settings_help(benchmark, method):
 
 
 def stacking(spec, device):  # noqa: ARG001
-    return device != "cpu", "as a test wants it"
+    return 1 if device == "cpu" else 5, "as a test wants it"
+
+
+def stack_key(spec):
+    """Runs may differ in what is searched."""
+    searched = SEARCHED.get(spec.method, {})
+    settings = {name: value for name, value in spec.settings.items() if name not in searched}
+    return json.dumps([spec.method, spec.tasks, spec.examples, spec.split, spec.passes, settings])
+
+
+def unit_of(spec, seeds, **options):
+    """Return the unit of some seeds of one spec."""
+    return Unit(tuple((spec, seed) for seed in seeds), **options)
 
 
 def accuracies(spec, seed):
@@ -158,9 +171,11 @@ class Checkpoint:
     def pause(self):
         self.paused = True
 
-    def save(self, spec, seeds):
+    def save(self, specs, seeds):
         self.path.parent.mkdir(exist_ok=True)
-        self.path.write_text(json.dumps({"identity": spec.identity(), "seeds": list(seeds)}))
+        identities = [spec.identity() for spec in specs]
+        told = {"identity": identities[0], "identities": identities, "seeds": list(seeds)}
+        self.path.write_text(json.dumps(told))
 
     @staticmethod
     def peek(path):
@@ -180,7 +195,8 @@ def run(
     checkpoint=None,
     deterministic=False,
 ):
-    settings = spec.settings
+    specs = [spec] * len(seeds) if isinstance(spec, Spec) else spec
+    spec, settings = specs[0], specs[0].settings
     resumed = checkpoint is not None and checkpoint.path.exists()
     if settings["trace"]:
         with Path(settings["trace"]).open("a") as file:
@@ -193,15 +209,15 @@ def run(
     while time.monotonic() < until:
         time.sleep(min(settings["sleep"], 0.02))
         if checkpoint is not None and checkpoint.paused and settings["fault"] != "deaf":
-            checkpoint.save(spec, seeds)
+            checkpoint.save(specs, seeds)
             raise checkpoint.Paused
     if settings["faulty_seed"] in seeds:
-        _go_wrong(settings["fault"], checkpoint, resumed, spec, seeds)
+        _go_wrong(settings["fault"], checkpoint, resumed, specs, seeds)
     diverged = "The weights became non-finite." if settings["fault"] == "diverge" else None
     return [
         Outcome(
             seed,
-            accuracies(spec, seed) if settings["fault"] != "nonsense" else [[float("nan")]],
+            accuracies(mine, seed) if settings["fault"] != "nonsense" else [[float("nan")]],
             [[0.1 + 0.05 * b for b in range(11)]] * spec.tasks,
             facts={
                 "pid": os.getpid(),
@@ -213,7 +229,7 @@ def run(
             failure=diverged if seed == settings["faulty_seed"] else None,
             steps=steps(spec, record_every) if record_every else None,
         )
-        for seed in seeds
+        for mine, seed in zip(specs, seeds, strict=True)
     ]
 
 
@@ -223,9 +239,9 @@ def steps(spec, record_every):
     return {"task": np.arange(spec.tasks, dtype=np.int32), "k2": k2}
 
 
-def _go_wrong(fault, checkpoint, resumed, spec, seeds):
+def _go_wrong(fault, checkpoint, resumed, specs, seeds):
     if fault == "die-once" and not resumed:
-        checkpoint.save(spec, seeds)
+        checkpoint.save(specs, seeds)
         checkpoint.tell("a line to\nthe user")
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "raise":

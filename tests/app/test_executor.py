@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_laboratory import unit_of
 
 from engram.errors import EngramError
-from engram.runs import Store, Unit, check_disk, check_seeds, execute, plan_units, resolve_device
+from engram.runs import Store, check_disk, check_seeds, execute, plan_units, resolve_device
 
 HERE = Path(__file__).parent
 
@@ -103,6 +104,25 @@ def test_seeds_are_one_unit_where_they_stack(store, laboratory, specs, make_row)
     assert [unit.seeds for unit in units] == [(0, 2, 3, 4)]
 
 
+def test_runs_that_may_differ_in_a_setting_are_one_unit_up_to_what_a_device_takes(
+    store, laboratory
+):
+    trials = laboratory.tuning_specs("permuted-mnist", "mega-i")
+    others = laboratory.tuning_specs("permuted-mnist", "mega-i", examples=100)
+    units = plan_units([*trials, *others], range(2), store, laboratory, device="cuda")
+    planned = [(spec, seed) for spec in trials for seed in range(2)]
+    assert len(planned) > 5
+    assert [run for unit in units for run in unit.runs] == [
+        *planned,
+        *((spec, seed) for spec in others for seed in range(2)),
+    ]
+    assert max(len(unit.runs) for unit in units) - min(len(unit.runs) for unit in units) <= 1
+    assert len(units) == 2 * -(-len(planned) // 5)
+    assert all(len({spec.examples for spec in unit.specs}) == 1 for unit in units)
+    assert units[0].name == f"mega-i, {len(units[0].runs)} runs"
+    assert len(plan_units(trials, range(2), store, laboratory, device="cpu")) == len(planned)
+
+
 @pytest.mark.slow
 def test_a_unit_that_goes_wrong_leaves_the_others_alone(store, laboratory, specs):
     reasons = {
@@ -111,16 +131,16 @@ def test_a_unit_that_goes_wrong_leaves_the_others_alone(store, laboratory, specs
         "kill": "SIGKILL",
         "nonsense": "finite numbers only",
     }
-    units = [Unit(specs(fault=fault), (seed,)) for seed in (0, 1) for fault in reasons]
+    units = [unit_of(specs(fault=fault), (seed,)) for seed in (0, 1) for fault in reasons]
     heard = Heard()
     arguments = {"device": "cpu", "command": "engram run", "listener": heard}
     assert execute(units, store, laboratory.run, **arguments) == len(heard.failed) == 5
-    failed = {(unit.spec.settings["fault"], *unit.seeds) for unit, _ in heard.failed}
+    failed = {(unit.specs[0].settings["fault"], *unit.seeds) for unit, _ in heard.failed}
     assert failed == {*((fault, 0) for fault in reasons), ("nonsense", 1)}
     tried_again = {(name, line.endswith("It is run again.")) for name, line in heard.lines}
     assert (len(heard.lines), tried_again) == (2, {("van, seed 0", True)})
     for unit, reason in heard.failed:
-        assert re.search(reasons[unit.spec.settings["fault"]], reason)
+        assert re.search(reasons[unit.specs[0].settings["fault"]], reason)
         assert reason.isprintable()
     assert {row.identity["settings"]["fault"] for row in store.rows()} == {"raise", "exit", "kill"}
     assert {row.seed for row in store.rows()} == {1}

@@ -1,15 +1,15 @@
 """How fast the work goes, and how long it will take."""
 
 import pytest
+from fake_laboratory import unit_of
 
 from engram.cli._pace import Pace
-from engram.runs import Unit
 
 
 def test_the_pace_counts_every_run_of_a_stack(laboratory):
     now = [0.0]
     spec = laboratory.specify("permuted-mnist", "van")
-    units = [Unit(spec, (0, 1, 2)), Unit(spec, (3,))]
+    units = [unit_of(spec, (0, 1, 2)), unit_of(spec, (3,))]
     pace = Pace(units, lambda: now[0])
     pace.advance(units[0], laboratory.Progress(0, 17, 0, 200))
     now[0] = 10.0
@@ -24,7 +24,7 @@ def test_the_pace_counts_every_run_of_a_stack(laboratory):
 def test_the_time_left_is_told_once_enough_is_trained(laboratory):
     def after(*reports):
         """Report (seconds, step of 1,000) one after another; return what is told at the end."""
-        unit = Unit(laboratory.specify("permuted-mnist", "van"), (0,))
+        unit = unit_of(laboratory.specify("permuted-mnist", "van"), (0,))
         now = [0.0]
         pace = Pace([unit], lambda: now[0])
         for now[0], step in reports:

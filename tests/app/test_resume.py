@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from fake_laboratory import unit_of
 
 from engram.cli._options import one_sentence
 from engram.cli._request import Request, TuningRequest
 from engram.cli._run import train
 from engram.errors import EngramError
-from engram.runs import Checkpoints, Store, Terminated, Unit, execute, plan_units
+from engram.runs import Checkpoints, Store, Terminated, execute, plan_units
 from engram.runs import _store as stores
 from engram.runs._interrupt import Interrupt
 
@@ -136,7 +137,7 @@ def test_a_run_has_one_place_until_its_result_is_stored(store, laboratory, specs
 
     def place(*given, device="cpu", **options):
         checkpoints = Checkpoints.beside(store, 5, laboratory)
-        return checkpoints.place(Unit(spec, *given, **options), device)
+        return checkpoints.place(unit_of(spec, *given, **options), device)
 
     first = place((0,))
     assert first == place((0,))
@@ -160,17 +161,17 @@ def test_a_checkpoint_goes_when_its_result_is_stored_and_stays_when_it_is_not(
     checkpoints = Checkpoints.beside(store, 5, laboratory)
     stored, waiting = specs(), specs("mega-i")
     for spec in (stored, waiting):
-        place = checkpoints.place(Unit(spec, (0,)), "cpu")
-        place.kind(place.path).save(spec, [0])
+        place = checkpoints.place(unit_of(spec, (0,)), "cpu")
+        place.kind(place.path).save([spec], [0])
     foreign = checkpoints.folder / "notes.safetensors"
     foreign.write_text("not ours")
     store.add([make_row("van", 0, tasks=2, **stored.settings)])
     checkpoints.remove_stale()
     left = {path.name for path in checkpoints.folder.iterdir()}
-    assert left == {checkpoints.place(Unit(waiting, (0,)), "cpu").path.name, "notes.safetensors"}
+    assert left == {checkpoints.place(unit_of(waiting, (0,)), "cpu").path.name, "notes.safetensors"}
     # An --again that was stopped is not stale: the store has no newer result.
-    again = checkpoints.place(Unit(stored, (0,)), "cpu")
-    again.kind(again.path).save(stored, [0])
+    again = checkpoints.place(unit_of(stored, (0,)), "cpu")
+    again.kind(again.path).save([stored], [0])
     checkpoints.remove_stale()
     assert again.path.exists()
 
@@ -187,8 +188,8 @@ def test_the_last_good_checkpoint_of_a_run_that_diverged_stays_until_the_next_co
     work, specs, store, laboratory
 ):
     spec = specs(fault="diverge")
-    place = Checkpoints.beside(store, 5, laboratory).place(Unit(spec, (0,)), "cpu")
-    place.kind(place.path).save(spec, [0])
+    place = Checkpoints.beside(store, 5, laboratory).place(unit_of(spec, (0,)), "cpu")
+    place.kind(place.path).save([spec], [0])
     work(spec, seeds=1)
     assert place.path.exists()
     work(spec, seeds=1)
@@ -220,11 +221,11 @@ def test_a_store_that_cannot_be_written_leaves_the_checkpoint(
     spec = specs()
     monkeypatch.setattr(Store, "count", lambda *_: 0)  # which the lock would refuse as well
     checkpoints = Checkpoints.beside(locked, 5, laboratory)
-    place = checkpoints.place(Unit(spec, (0,)), "cpu")
-    place.kind(place.path).save(spec, [0])
+    place = checkpoints.place(unit_of(spec, (0,)), "cpu")
+    place.kind(place.path).save([spec], [0])
     arguments = {"device": "cpu", "command": "c", "listener": Heard()}
     with pytest.raises(EngramError, match=r"locked\.sqlite' cannot be used: database is locked"):
-        execute([Unit(spec, (0,))], locked, laboratory.run, checkpoints=checkpoints, **arguments)
+        execute([unit_of(spec, (0,))], locked, laboratory.run, checkpoints=checkpoints, **arguments)
     assert place.path.exists()
 
 

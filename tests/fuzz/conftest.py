@@ -19,7 +19,7 @@ def _no_training(units, store, laboratory, command, device, executor=None, check
     runs.Checkpoints.beside(store, checkpoint_every, laboratory)
     failures = 0
     for unit in units:
-        size = unit.spec.tasks
+        size = unit.specs[0].tasks
         if size > 20 or len(unit.seeds) > 20:
             failures += 1
             continue
@@ -27,7 +27,12 @@ def _no_training(units, store, laboratory, command, device, executor=None, check
         made = [
             protocol.Outcome(seed, matrix, [[0.1]] * size, 1.0, "cpu", {}) for seed in unit.seeds
         ]
-        store.add([runs.record(unit.spec, outcome, command) for outcome in made])
+        store.add(
+            [
+                runs.record(spec, outcome, command)
+                for spec, outcome in zip(unit.specs, made, strict=True)
+            ]
+        )
     return failures
 
 

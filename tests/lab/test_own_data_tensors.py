@@ -185,7 +185,8 @@ def test_settings_are_told_without_reading_any_data(tmp_path):
 
 def execute_here(units, store, run, *, device, command, listener, checkpoints):  # noqa: ARG001
     for unit in units:
-        store.add([record(unit.spec, made, command) for made in run(unit.spec, unit.seeds)])
+        (spec,) = unit.specs
+        store.add([record(spec, made, command) for made in run(spec, unit.seeds)])
     return 0
 
 

@@ -240,7 +240,7 @@ def test_a_column_that_diverges_shows_in_the_parameters():
     """Which is where the trainer looks for it."""
     method = build()
     learn(method, range(2))
-    method.settings = MethodSettings(learning_rate=1e30)
+    method.learning_rate = 1e30
     learn(method, [2], steps=8)
     assert not torch.isfinite(method.parameters).all(-1).any()
     assert all(torch.isfinite(column).all() for column in method.progressive.columns[:2])

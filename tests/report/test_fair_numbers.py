@@ -89,7 +89,7 @@ def test_memory_that_was_not_recorded_is_computed():
 @pytest.mark.parametrize("method", methods.names())
 def test_it_is_computed_as_methods_hold_it(method):
     spec = specify("permuted-mnist", method, tasks=1, examples=10)
-    facts = build_method(spec, build_stream(spec, [0], "cpu"), "cpu").facts()
+    facts = build_method([spec], build_stream(spec, [0], "cpu"), "cpu").facts()
     row = make_row(method, facts={"parameters": facts["parameters"]})
     held = {"parameters": facts["parameters"], "state_bytes": facts["state_bytes"]}
     computed = quantity(row, "memory_bytes_in_all")

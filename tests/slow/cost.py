@@ -26,7 +26,7 @@ SAVES = 7
 def late_trainer(spec, seeds, checkpoint):
     """Return a run that is in its last task: its memory is full, and nothing was learned."""
     stream = build_stream(spec, seeds, "cpu")
-    method = build_method(spec, stream, "cpu")
+    method = build_method([spec] * len(stream.seeds), stream, "cpu")
     for task in range(spec.tasks):
         examples = laid(method, stream.train(task))
         method.begin_task(task, examples.labels)

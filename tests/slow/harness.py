@@ -58,7 +58,7 @@ def train(subject, folder, every):
     with Store(folder / "store.sqlite") as store:
         checkpoints = Checkpoints(store, Checkpoint, every)
         checkpoints.remove_stale()
-        unit = Unit(spec, seeds)
+        unit = Unit(tuple((spec, seed) for seed in seeds))
         if store.rows():
             return
         place = checkpoints.place(unit, "cpu")

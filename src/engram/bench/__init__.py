@@ -6,6 +6,7 @@ from engram.bench._images import images
 from engram.bench._measure import device_name, measure
 from engram.bench._methods import method_step, methods
 from engram.bench._replays import replays
+from engram.bench._searches import searches
 from engram.bench._stacks import stacks
 from engram.bench._steps import (
     BATCH,
@@ -35,6 +36,7 @@ __all__ = [
     "products_alone",
     "ratio",
     "replays",
+    "searches",
     "stacks",
     "steps",
     "take_turns",

@@ -16,6 +16,7 @@ from engram.bench._events import clock_of
 from engram.bench._images import images
 from engram.bench._methods import methods
 from engram.bench._replays import replays
+from engram.bench._searches import searches
 from engram.bench._stacks import stacks
 from engram.bench._steps import steps
 from engram.errors import unknown
@@ -24,6 +25,7 @@ Rows = list[dict[str, Any]]
 _CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
 _GPU: dict[str, Callable[[str], Rows]] = {
     "stacks": stacks,
+    "searches": searches,
     "captured": captured,
     "replays": replays,
     "images": images,

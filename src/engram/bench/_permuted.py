@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from engram.protocol import Lesson, build_stream, lesson, specify
 
-_NAME = "permuted-mnist"
+NAME = "permuted-mnist"
 PRECISIONS = ("float32", "tf32")  # of the network's passes
 EXAMPLES = 25_000  # of the last task: enough for several steps to a replay
 EARLIER = 500  # examples of every task before the last; the memory keeps 250 of them
@@ -26,7 +26,7 @@ def permuted(
 ) -> Iterator[Lesson]:
     """Yield the lesson of a method in R runs of so many tasks, each of so many examples."""
     overrides = {"precision": precision}
-    spec = specify(_NAME, method, tasks=tasks, examples=examples, overrides=overrides)
+    spec = specify(NAME, method, tasks=tasks, examples=examples, overrides=overrides)
     stream = build_stream(spec, range(runs), device)
     with lesson(spec, stream, device=device, deterministic=deterministic) as held:
         yield held

@@ -102,8 +102,8 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help="Measure these alone: stacks, captured, replays, images, determinism (GPU); "
-            "steps, methods (CPU).",
+            help="Measure these alone: stacks, searches, captured, replays, images, determinism "
+            "(GPU); steps, methods (CPU).",
         ),
     ] = None,
     device: DeviceOption = "auto",

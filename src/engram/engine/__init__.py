@@ -1,6 +1,7 @@
 """Stacked training: R runs as one, on resident data."""
 
 from engram.engine._bank import Bank
+from engram.engine._by_run import ByRun, RuleByRun
 from engram.engine._mixture import gram
 from engram.engine._objective import Objective, cross_entropy
 from engram.engine._recorded import TOGETHER, WARM_UP, Recorded, recording
@@ -14,10 +15,12 @@ __all__ = [
     "WARM_UP",
     "Bank",
     "Batch",
+    "ByRun",
     "Objective",
     "Recorded",
     "Replayed",
     "Rows",
+    "RuleByRun",
     "cross_entropy",
     "gram",
     "recording",

@@ -8,6 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from engram.engine._by_run import ByRun
 from engram.kernels import triton_works
 
 _PAIR, _FEW_ROWS = 2, 3
@@ -30,8 +31,10 @@ def gram(rows: Tensor) -> Tensor:
     return torch.stack(ordered, -1).view(-1, count, count)
 
 
-def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
+def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: ByRun) -> None:
     """Take a step along the mixture, w <- w - rate * (weights @ rows), of parameters [R, d]."""
+    if isinstance(learning_rate, Tensor):  # what differs from run to run is the weights' already
+        weights, learning_rate = weights * learning_rate, 1.0
     if kernels := _kernels_for(rows, parameters):
         kernels.descend(parameters, rows, weights, learning_rate)
     elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engram.engine._by_run import ByRun
 from engram.engine._mixture import descend_along, gram
 from engram.engine._objective import Objective, cross_entropy
 from engram.gradients import Mix
@@ -121,7 +122,7 @@ class Rows:
         return losses
 
     def step(
-        self, rule: Rule, learning_rate: float, current: Batch, reference: Batch | None
+        self, rule: Rule, learning_rate: ByRun, current: Batch, reference: Batch | None
     ) -> Mix:
         """Take one step of gradient descent along the mixture that the rule asks for."""
         losses, rows = self.of(current, reference)
@@ -133,9 +134,12 @@ class Rows:
             descend_along(self.parameters, rows, weights, learning_rate)
         return Mix(losses, matrix, weights)
 
-    def descend(self, update: Tensor, learning_rate: float) -> None:
+    def descend(self, update: Tensor, learning_rate: ByRun) -> None:
         """Take one plain step of gradient descent."""
-        self.parameters.sub_(update, alpha=learning_rate)
+        if isinstance(learning_rate, Tensor):
+            self.parameters.addcmul_(update, learning_rate, value=-1)
+        else:
+            self.parameters.sub_(update, alpha=learning_rate)
 
 
 def _parts(batch: Batch) -> list[Batch]:

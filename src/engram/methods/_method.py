@@ -9,10 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from engram.engine import Bank, Batch, Rows
+from engram.engine import Bank, Batch, ByRun, Rows, RuleByRun
 from engram.errors import EngramError, unknown
 from engram.gradients import Mix
 from engram.models import Network
+from engram.rules import Rule
 from engram.settings import Scalar, Settings, setting
 from engram.streams import Examples, Stream
 
@@ -26,12 +27,30 @@ class MethodSettings(Settings):
 
 
 class Setup(NamedTuple):
-    """What a method is built from: R networks in one, and the shape of the stream to come."""
+    """What a method is built from: R networks in one, and the shape of the stream to come.
+
+    Runs may differ in the settings that the method's `Entry` says they may. It asks for those
+    here: the settings that it is built with are the first run's.
+    """
 
     network: Network
     parameters: Tensor  # [R, d], updated in place
     seeds: Sequence[int]
     stream: Stream
+    each: Sequence[Any] = ()  # every run's settings, where they differ
+
+    def number(self, settings: Any, name: str) -> ByRun:  # noqa: ANN401 (each has its own)
+        """Return a setting: a number or, where runs differ in it, a tensor [R, 1]."""
+        values = [getattr(one, name) for one in self.each or (settings,)]
+        if len(set(values)) == 1:
+            number: float = values[0]
+            return number
+        return self.parameters.new_tensor(values).unsqueeze(1)
+
+    def rule(self, settings: Any, make: Callable[[Any], Rule]) -> Rule:  # noqa: ANN401
+        """Return the rule that is made of the settings, or of each run's where those differ."""
+        rules = [make(one) for one in self.each or (settings,)]
+        return rules[0] if all(rule == rules[0] for rule in rules) else RuleByRun(rules)
 
 
 class Method(ABC):
@@ -64,6 +83,7 @@ class Method(ABC):
         self.rows = Rows(setup.network, setup.parameters)
         self.buffers = self.rows.buffers  # [R, b], the network's running averages
         self.settings = settings
+        self.learning_rate = setup.number(settings, "learning_rate")
 
     def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: B027 (may do nothing)
         """Get ready for a task whose labels, in order, will be [R, N]."""
@@ -163,6 +183,7 @@ class Entry:
     settings: type[MethodSettings]
     presets: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
     search: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)  # the tuning grid
+    varies: Sequence[str] = ()  # the settings in which runs of one stack may differ
     joint: bool = False  # trains on the shuffled union of all tasks
     numerics: int = 1  # raised when a change of the code changes the numbers
 

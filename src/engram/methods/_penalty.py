@@ -22,6 +22,9 @@ class PenaltySettings(MethodSettings):
     strength: float = setting(1.0, "lambda, the weight of the penalty (no 1/2 before it)", least=0)
 
 
+PENALTY_VARIES = ("learning_rate", "strength")
+
+
 class Penalty(Method):
     """Trains on loss + λ Σ Ω (w − w*)², w* the weights at the end of the task before.
 
@@ -39,6 +42,7 @@ class Penalty(Method):
     def __init__(self, setup: Setup, settings: PenaltySettings) -> None:
         super().__init__(setup, settings)
         self._last_task = setup.stream.tasks - 1
+        self._strength = setup.number(settings, "strength")  # λ
         self.gradient = torch.empty_like(self.parameters)
         self.anchor = self.parameters.clone()  # w*
         self.pull = torch.zeros_like(self.parameters)  # 2 λ Ω
@@ -51,7 +55,7 @@ class Penalty(Method):
         update = self.gradient
         if self.penalised:
             update = torch.addcmul(self.gradient, self.pull, self.parameters - self.anchor)
-        self.rows.descend(update, self.settings.learning_rate)
+        self.rows.descend(update, self.learning_rate)
         self.after_step(update)
         return Mix(losses, None, torch.ones_like(losses))
 
@@ -59,7 +63,7 @@ class Penalty(Method):
         """Estimate the importance of every weight, and hold it from here on."""
         if task == self._last_task:
             return
-        torch.mul(self.importance(finished), 2 * self.settings.strength, out=self.pull)
+        torch.mul(self.importance(finished), 2 * self._strength, out=self.pull)
         self.anchor.copy_(self.held())
         self.penalised = True
 
@@ -68,6 +72,13 @@ class Penalty(Method):
 
     def after_step(self, update: Tensor) -> None:
         """Use the step that was taken: the weights moved by −learning_rate · update."""
+
+    def add_fall(self, fall: Tensor, update: Tensor) -> None:
+        """Add how far the loss fell along each weight in the step: rate · gradient · update."""
+        if isinstance(self.learning_rate, Tensor):
+            fall.addcmul_(self.gradient * self.learning_rate, update)
+        else:
+            fall.addcmul_(self.gradient, update, value=self.learning_rate)
 
     @abstractmethod
     def importance(self, finished: FinishedTask) -> Tensor:

@@ -96,7 +96,7 @@ class Replay(Method):
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
         """Take the step; what is to be remembered of the batch lies in the memory's table."""
         reference = self.bank.reference(step)
-        return self.rows.step(self.rule, self.settings.learning_rate, batch, reference)
+        return self.rows.step(self.rule, self.learning_rate, batch, reference)
 
     def kind(self, step: int) -> Hashable:
         """Tell steps apart by whether they read anything."""

@@ -11,4 +11,4 @@ def _build(setup: Setup, settings: ReplaySettings) -> Replay:
     return Replay(setup, settings, AGEM())
 
 
-register(Entry("a-gem", _build, ReplaySettings, PRESETS, LEARNING_RATES))
+register(Entry("a-gem", _build, ReplaySettings, PRESETS, LEARNING_RATES, tuple(LEARNING_RATES)))

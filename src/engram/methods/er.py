@@ -15,4 +15,4 @@ def _build(setup: Setup, settings: ReplaySettings) -> Replay:
 
 
 for _name in ("er", "mega-i-equal"):
-    register(Entry(_name, _build, ReplaySettings, PRESETS, LEARNING_RATES))
+    register(Entry(_name, _build, ReplaySettings, PRESETS, LEARNING_RATES, tuple(LEARNING_RATES)))

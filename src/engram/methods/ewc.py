@@ -12,7 +12,7 @@ from torch import Tensor
 from engram.engine import Batch
 from engram.methods._method import Entry, FinishedTask, Setup, register
 from engram.methods._passes import sweep
-from engram.methods._penalty import Penalty, PenaltySettings, scaled
+from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings, scaled
 from engram.settings import setting
 
 
@@ -99,5 +99,6 @@ register(
             "split-awa": {"learning_rate": 0.003, "strength": 100.0, "refresh_interval": 50},
         },
         search={"strength": (1.0, 10.0, 100.0, 1e3, 1e4)},
+        varies=PENALTY_VARIES,
     )
 )

@@ -22,7 +22,9 @@ class GemSettings(ReplaySettings):
 
 
 def _build(setup: Setup, settings: GemSettings) -> Replay:
-    return Replay(setup, settings, GEM(settings.margin, settings.ridge))
+    rule = setup.rule(settings, lambda one: GEM(one.margin, one.ridge))
+    return Replay(setup, settings, rule)
 
 
-register(Entry("gem", _build, GemSettings, PRESETS, LEARNING_RATES))
+_VARIES = (*LEARNING_RATES, "margin", "ridge")
+register(Entry("gem", _build, GemSettings, PRESETS, LEARNING_RATES, _VARIES))

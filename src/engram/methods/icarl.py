@@ -84,7 +84,7 @@ class Icarl(NearestMean):
             objective = partial(distillation, targets=self.exemplars.outputs[index])
             losses.append(self.rows.gradient(old, self._pull, objective))
             self._update.add_(self._pull, alpha=self.settings.distillation)
-        self.rows.descend(self._update, self.settings.learning_rate)
+        self.rows.descend(self._update, self.learning_rate)
         self._means = None
         stacked = torch.stack(losses, -1)
         weights = torch.ones_like(stacked)
@@ -133,5 +133,6 @@ register(
             "split-cifar": {"learning_rate": 0.1, "memory_size": 1300},
         },
         search={"learning_rate": (0.3, 0.1, 0.03, 0.01)},
+        varies=("learning_rate",),
     )
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 from engram.engine import Batch
 from engram.methods._method import Entry, FinishedTask, Setup, register
 from engram.methods._passes import sweep
-from engram.methods._penalty import Penalty, PenaltySettings
+from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings
 from engram.settings import setting
 
 
@@ -75,5 +75,6 @@ register(
             "split-awa": {"learning_rate": 0.003, "strength": 1.0},
         },
         search={"strength": (0.01, 0.1, 1.0, 10.0)},
+        varies=PENALTY_VARIES,
     )
 )

@@ -46,16 +46,20 @@ class Mega2Settings(ReplaySettings):
 
 
 def _mega1(setup: Setup, settings: Mega1Settings) -> Replay:
-    return Replay(setup, settings, MEGA1(settings.epsilon, test=settings.test))
-
-
-def _mega2(setup: Setup, settings: Mega2Settings) -> Replay:
-    rule = MEGA2(max_angle=settings.max_angle, least_area=settings.least_area)
+    rule = setup.rule(settings, lambda one: MEGA1(one.epsilon, test=one.test))
     return Replay(setup, settings, rule)
 
 
+def _mega2(setup: Setup, settings: Mega2Settings) -> Replay:
+    return _rotating(setup, settings, balanced=True)
+
+
 def _unbalanced(setup: Setup, settings: Mega2Settings) -> Replay:
-    rule = MEGA2(False, settings.max_angle, settings.least_area)
+    return _rotating(setup, settings, balanced=False)
+
+
+def _rotating(setup: Setup, settings: Mega2Settings, *, balanced: bool) -> Replay:
+    rule = setup.rule(settings, lambda one: MEGA2(balanced, one.max_angle, one.least_area))
     return Replay(setup, settings, rule)
 
 
@@ -73,9 +77,11 @@ register(
             }
         ),  # tuned: docs/results
         search={"epsilon": (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)},
+        varies=("learning_rate", "epsilon"),
     )
 )
-register(Entry("mega-ii", _mega2, Mega2Settings, PRESETS))
+_VARIES = ("learning_rate", "max_angle", "least_area")
+register(Entry("mega-ii", _mega2, Mega2Settings, PRESETS, varies=_VARIES))
 # With equal weights nothing but the released code's threshold keeps the ablation from stepping
 # along r once the memory is learned by heart and r is rounding noise, which can ruin a run.
 register(
@@ -84,5 +90,6 @@ register(
         _unbalanced,
         Mega2Settings,
         presets=with_presets({"permuted-mnist": {"least_area": 1e-10}}),
+        varies=_VARIES,
     )
 )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from engram.engine import Batch, Replayed
+from engram.engine import Batch, ByRun, Replayed
 from engram.gradients import Mix
 from engram.methods._method import Entry, Method, MethodSettings, Setup, register
 from engram.methods._reservoirs import Reservoirs
@@ -58,6 +58,7 @@ class Mer(Method):
     def __init__(self, setup: Setup, settings: MerSettings) -> None:
         super().__init__(setup, settings)
         self._stream = stream = setup.stream
+        self._gamma, self._beta = (setup.number(settings, name) for name in ("gamma", "beta"))
         # Beyond its examples there is nothing to keep.
         capacity = min(settings.memory_size, stream.examples * stream.tasks)
         self.memory = Reservoirs(capacity, setup.seeds, stream, self.parameters.device)
@@ -98,18 +99,18 @@ class Mer(Method):
             else:
                 before = self.parameters.clone()
                 losses = losses + self._walk([example, *drawn])[0] / self._rounds
-                self._keep(before, self.settings.beta)
-        self._keep(start, self.settings.gamma)
+                self._keep(before, self._beta)
+        self._keep(start, self._gamma)
         return losses
 
     def _walk(self, sequence: Sequence[Batch]) -> list[Tensor]:
         losses = []
         for example in sequence:
             losses.append(self.rows.gradient(example, self._step))
-            self.rows.descend(self._step, self.settings.learning_rate)
+            self.rows.descend(self._step, self.learning_rate)
         return losses
 
-    def _keep(self, start: Tensor, share: float) -> None:
+    def _keep(self, start: Tensor, share: ByRun) -> None:
         """Reptile: go back to ``start`` and from there only a share of the way."""
         torch.lerp(start, self.parameters, share, out=self.parameters)
 
@@ -136,5 +137,6 @@ register(
         MerSettings,
         presets={"permuted-mnist": {"learning_rate": 0.03}},
         search={"learning_rate": (0.1, 0.03, 0.01), "gamma": (0.03, 0.1, 0.3, 1)},
+        varies=("learning_rate", "gamma", "beta"),
     )
 )

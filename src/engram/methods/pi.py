@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engram.methods._method import Entry, FinishedTask, Setup, register
-from engram.methods._penalty import Penalty, PenaltySettings
+from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings
 from engram.settings import setting
 
 
@@ -43,7 +43,7 @@ class Pi(Penalty):
 
     def after_step(self, update: Tensor) -> None:
         """Add this step's fall of the loss along each weight."""
-        self.fall.addcmul_(self.gradient, update, value=self.settings.learning_rate)
+        self.add_fall(self.fall, update)
 
     def importance(self, finished: FinishedTask) -> Tensor:  # noqa: ARG002
         """Return Ω with this task's share added."""
@@ -69,5 +69,6 @@ register(
             "split-awa": {"learning_rate": 0.003, "strength": 1.0},
         },
         search={"learning_rate": (0.1, 0.03, 0.01), "strength": (1e-3, 1e-2, 0.1, 1.0, 10.0)},
+        varies=PENALTY_VARIES,
     )
 )

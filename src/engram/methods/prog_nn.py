@@ -57,7 +57,10 @@ class ProgNn(Method):
         """Take a plain step with the newest column."""
         logits, tape = self.progressive.forward(batch.inputs)
         losses, gradient = cross_entropy(logits, batch)
-        self.progressive.descend(tape, gradient, self.settings.learning_rate)
+        rate = self.learning_rate
+        if isinstance(rate, Tensor):  # a step is linear in the gradient
+            gradient, rate = gradient * rate.unsqueeze(-1), 1.0
+        self.progressive.descend(tape, gradient, rate)
         return Mix(losses, None, torch.ones_like(losses))
 
     def predict(self, inputs: Tensor, columns: Tensor | None, task: int | None) -> Tensor:
@@ -100,5 +103,6 @@ register(
             "split-awa": {"learning_rate": 0.03},
         },
         search=LEARNING_RATES,
+        varies=tuple(LEARNING_RATES),
     )
 )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engram.methods._method import Entry, FinishedTask, Setup, register
-from engram.methods._penalty import Penalty, PenaltySettings, scaled
+from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings, scaled
 from engram.settings import setting
 
 
@@ -63,7 +63,7 @@ class Rwalk(Penalty):
 
     def after_step(self, update: Tensor) -> None:
         """Add this step's fall of the loss along each weight."""
-        self.fall.addcmul_(self.gradient, update, value=self.settings.learning_rate)
+        self.add_fall(self.fall, update)
 
     def _refresh(self) -> None:
         interval, decay = self.settings.refresh_interval, self.settings.decay
@@ -101,5 +101,6 @@ register(
             "split-awa": {"learning_rate": 0.003, "strength": 10.0, "refresh_interval": 50},
         },
         search={"strength": (0.1, 1.0, 10.0, 100.0, 1e3)},
+        varies=PENALTY_VARIES,
     )
 )

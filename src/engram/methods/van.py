@@ -18,7 +18,7 @@ class Van(Method):
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
         """Take a plain step."""
-        return self.rows.step(Current(), self.settings.learning_rate, batch, None)
+        return self.rows.step(Current(), self.learning_rate, batch, None)
 
 
 register(
@@ -33,6 +33,7 @@ register(
             "split-awa": {"learning_rate": 0.001},
         },
         search=LEARNING_RATES,
+        varies=tuple(LEARNING_RATES),
     )
 )
 register(
@@ -45,6 +46,7 @@ register(
             for name in ("permuted-mnist", "split-cifar", "split-cub", "split-awa")
         },
         search=LEARNING_RATES,
+        varies=tuple(LEARNING_RATES),
         joint=True,
     )
 )

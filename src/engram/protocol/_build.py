@@ -24,9 +24,13 @@ def build_stream(spec: Spec, seeds: Sequence[int], device: str) -> Stream:
     return stream
 
 
-def build_method(spec: Spec, stream: Stream, device: str) -> Method:
-    """Return the method with a network for each of the stream's seeds, as each draws it."""
+def build_method(specs: Sequence[Spec], stream: Stream, device: str) -> Method:
+    """Return the method with a network for each of the stream's seeds, as each draws it.
+
+    There is a spec for each of them.
+    """
     network = stream.network()
     drawn = [stream.initialise(network, seed) for seed in stream.seeds]
-    setup = Setup(network, stacked(drawn, device), stream.seeds, stream)
-    return method_entry(spec.method).build(setup, spec.method_settings())
+    settings = [spec.method_settings() for spec in specs]
+    setup = Setup(network, stacked(drawn, device), stream.seeds, stream, settings)
+    return method_entry(specs[0].method).build(setup, settings[0])

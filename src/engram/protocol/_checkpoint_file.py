@@ -43,11 +43,19 @@ def read_run(path: Path) -> Contents:
     if (
         not (isinstance(run, dict) and isinstance(run.get("identity"), dict))
         or not isinstance(run.get("seeds"), list)
+        or not _is_for_each(run.get("identities"), run["seeds"])
         or not (isinstance(state, dict) and state.keys() == {"dict"})
         or not all(_is_line(told.get(name)) for name in ("where", "torch"))
     ):
         raise EngramError(f"{str(path)!r} is not the checkpoint of a run.")
     return contents
+
+
+def _is_for_each(identities: object, seeds: list[object]) -> bool:
+    """Whether it is none, as for runs that are alike, or one for each."""
+    if not isinstance(identities, list):
+        return identities is None
+    return len(identities) == len(seeds) and all(isinstance(one, dict) for one in identities)
 
 
 def _is_line(text: object) -> bool:

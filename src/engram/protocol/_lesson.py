@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -13,6 +13,7 @@ from engram.protocol._build import build_method
 from engram.protocol._precision import precision
 from engram.protocol._record import Record
 from engram.protocol._spec import Spec
+from engram.protocol._stack import one_each
 from engram.protocol._steps import task_steps
 from engram.protocol._watch import Watch
 from engram.streams import Examples, Stream
@@ -21,8 +22,9 @@ from engram.streams import Examples, Stream
 class Lesson:
     """A method, the stream that it learns, and its steps as a run takes them."""
 
-    def __init__(self, spec: Spec, stream: Stream, device: str) -> None:
-        self.method = build_method(spec, stream, device)
+    def __init__(self, specs: Sequence[Spec], stream: Stream, device: str) -> None:
+        spec = specs[0]
+        self.method = build_method(specs, stream, device)
         self._stream, self._last = stream, spec.tasks - 1
         self._batch_size = spec.method_settings().batch_size
         self._watch = Watch(spec, self.method, stream, Record(len(stream.seeds), spec.tasks), None)
@@ -44,9 +46,17 @@ class Lesson:
 
 @contextmanager
 def lesson(
-    spec: Spec, stream: Stream, *, device: str = "cpu", deterministic: bool = False
+    spec: Spec | Sequence[Spec],
+    stream: Stream,
+    *,
+    device: str = "cpu",
+    deterministic: bool = False,
 ) -> Iterator[Lesson]:
-    """Yield the lesson of a spec on a stream; it is to be had in here, as a run is."""
-    kind = str(spec.settings.get("precision", "float32"))
+    """Yield the lesson of a spec, or of one for each run, on a stream.
+
+    It is to be had in here, as a run is.
+    """
+    specs = one_each(spec, stream.seeds)
+    kind = str(specs[0].settings.get("precision", "float32"))
     with torch.no_grad(), precision(kind, deterministic=deterministic):
-        yield Lesson(spec, stream, device)
+        yield Lesson(specs, stream, device)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from engram.engine import RuleByRun
 from engram.errors import EngramError
 from engram.kernels import starting
 from engram.methods import Method
@@ -17,14 +18,15 @@ from engram.protocol._checkpoint import Checkpoint
 from engram.protocol._precision import check_device, precision, prepare_workspace
 from engram.protocol._record import Outcome, Record
 from engram.protocol._spec import Spec
+from engram.protocol._stack import identities, one_each
 from engram.protocol._step_facts import step_facts
 from engram.protocol._trainer import Progress, Trainer
+from engram.rules import Rule
 from engram.settings import check_whole
-from engram.streams import benchmark
 
 
 def run(
-    spec: Spec,
+    spec: Spec | Sequence[Spec],
     seeds: Sequence[int],
     *,
     device: str = "cpu",
@@ -34,6 +36,9 @@ def run(
     deterministic: bool = False,
 ) -> list[Outcome]:
     """Train and measure one run for each seed, all stacked into one.
+
+    There is one spec for all of them, or one for each, where they differ in nothing but settings
+    that the method lets differ in a stack (`Entry.varies`).
 
     With ``record_every`` what every so many steps are made of is recorded too; it changes nothing.
     With a ``checkpoint`` the run goes on from what that holds of it, is saved on its way, and
@@ -45,36 +50,36 @@ def run(
     if not 0 <= record_every < 2**31:
         raise EngramError(f"record_every must be from 0 to 2^31 - 1, not {record_every}.")
     check_device(device)
+    specs = one_each(spec, seeds)
     if deterministic:
         prepare_workspace(device)
-    kind = str(spec.settings.get("precision", "float32"))
+    first = specs[0]
+    kind = str(first.settings.get("precision", "float32"))
     with torch.no_grad(), precision(kind, deterministic=deterministic):
         with starting(device):
-            stream = build_stream(spec, seeds, device)
-        method = build_method(spec, stream, device)
-        spec.check_data()  # whatever was read is then what results are filed under
-        record = Record(len(seeds), spec.tasks, record_every)
-        trainer = Trainer(spec, method, stream, record, progress, checkpoint, started)
+            stream = build_stream(first, seeds, device)
+        method = build_method(specs, stream, device)
+        for each in {id(each): each for each in specs}.values():
+            each.check_data()  # whatever was read is then what results are filed under
+        record = Record(len(seeds), first.tasks, record_every)
+        trainer = Trainer(first, method, stream, record, progress, checkpoint, started)
         if checkpoint is not None:
             options = {"deterministic": deterministic, "record_every": record_every}
-            trainer.course.resume(_described(spec, method, seeds, device, options))
+            trainer.course.resume(_described(specs, method, seeds, device, options))
         trainer.train()
         return _outcomes(trainer, seeds, device)
 
 
-def stacking(spec: Spec, device: str) -> tuple[bool, str]:
-    """Say whether the seeds of a spec are to train as one stack on a device, and why."""
-    if benchmark(spec.benchmark).stacks and torch.device(device).type == "cuda":
-        return True, "a step leaves a GPU partly idle: runs side by side cost less than in a row"
-    return False, f"a run of {spec.benchmark} keeps the device busy: seeds go one by one"
-
-
 def _described(
-    spec: Spec, method: Method, seeds: Sequence[int], device: str, options: dict[str, Any]
+    specs: Sequence[Spec],
+    method: Method,
+    seeds: Sequence[int],
+    device: str,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     """Return what a checkpoint must be of, to be of this very run, as JSON has it."""
     described = {
-        "identity": spec.identity(),
+        **identities(specs),
         "seeds": list(seeds),
         "parameters": method.network.size,
         "buffers": method.network.buffer_size,
@@ -98,12 +103,17 @@ def _outcomes(trainer: Trainer, seeds: Sequence[int], device: str) -> list[Outco
             record.curve(index),
             seconds,
             _device_name(device),
-            {**facts, **({} if mine is None else step_facts(mine, method))},
+            {**facts, **({} if mine is None else step_facts(mine, _rule(method, index)))},
             record.failure(index),
             mine,
         )
         for index, (seed, mine) in enumerate(zip(seeds, steps, strict=True))
     ]
+
+
+def _rule(method: Method, run: int) -> Rule | None:
+    rule: Rule | None = getattr(method, "rule", None)
+    return rule.of(run) if isinstance(rule, RuleByRun) else rule
 
 
 def _device_name(device: str) -> str:

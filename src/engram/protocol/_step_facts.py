@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engram.methods import Method
 from engram.protocol._records import Steps
-from engram.rules import MEGA1, MEGA2
+from engram.rules import MEGA1, MEGA2, Rule
 
 Numbers = NDArray[np.float64]
 Facts = dict[str, int | float | str]
@@ -18,7 +17,7 @@ Facts = dict[str, int | float | str]
 _BINS_PER_UNIT = 4  # of the histogram of log k2
 
 
-def step_facts(steps: Steps, method: Method) -> Facts:
+def step_facts(steps: Steps, rule: Rule | None) -> Facts:
     """Return how many steps were recorded, how k2 is distributed and, of MEGA-I, its angles.
 
     ``k2_below_1_percent`` is the share of steps with |g| < |r|, of those that read the memory.
@@ -31,7 +30,6 @@ def step_facts(steps: Steps, method: Method) -> Facts:
     if not len(k2):
         return facts
     facts |= {"k2_below_1_percent": _percent(k2 < 1), "log_k2_histogram": _histogram(k2)}
-    rule = getattr(method, "rule", None)
     return facts | _angle_facts(steps) if isinstance(rule, MEGA1) else facts
 
 

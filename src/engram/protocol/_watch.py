@@ -76,10 +76,11 @@ class Watch:
 
     def _note(self, run: int, task: int, step: int, what: str) -> None:
         length = self._losses.shape[1]
-        rate = self._spec.method_settings().learning_rate
+        rate = self._method.learning_rate
+        mine = float(rate[run]) if isinstance(rate, Tensor) else rate
         reason = (
             f"{what} in task {task + 1} of {self._spec.tasks}, at step {min(step + 1, length)} of "
-            f"{length} (learning_rate {rate:g})."
+            f"{length} (learning_rate {mine:g})."
         )
         self._record.failures[run] = Failure(task, step, reason)
         if self._checkpoint is not None:

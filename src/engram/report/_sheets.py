@@ -44,6 +44,19 @@ SHEETS: Mapping[str, Sheet] = {
             Column("at most", "{bound}"),
         ),
     ),
+    "searches": Sheet(
+        "All trials of a search as one stack, in task 3 of Permuted MNIST's tuning tasks",
+        (
+            Column("method", "{method}", "text"),
+            Column("trials", "{trials}"),
+            _RUNS,
+            Column("µs a step", "{microseconds:.1f}"),
+            Column("blocks", "{lowest:.1f}–{highest:.1f}"),
+            Column("µs a run's step", "{each:.2f}"),
+            Column("trial after trial, µs", "{alone:.2f}"),
+            Column("times as fast", "{ratio:.2f}"),
+        ),
+    ),
     "captured": Sheet(
         "Captured methods in task 17 of Permuted MNIST",
         (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engram.errors import EngramError
 from engram.runs._address import address, canonical
@@ -55,12 +56,13 @@ class Checkpoints:
     def place(self, unit: Unit, device: str) -> Place:
         """Return the place of a unit: the same command has the same, until its results are stored.
 
-        Its name is the unit's address and how many results of its seeds the store has.
+        Its name is the unit's address and how many results of its runs the store has.
         """
-        identity = unit.spec.identity()
+        identities = [spec.identity() for spec in unit.specs]
+        alike = all(identity == identities[0] for identity in identities)
         text = canonical(
             {
-                "identity": identity,
+                "identity": identities[0] if alike else identities,
                 "seeds": unit.seeds,
                 "record_every": unit.record_every,
                 "deterministic": unit.deterministic,
@@ -68,7 +70,7 @@ class Checkpoints:
             }
         )
         name = hashlib.sha256(text.encode()).hexdigest()[:32]
-        have = sum(self.store.count(address(identity, seed)) for seed in unit.seeds)
+        have = self._results(identities, unit.seeds)
         return Place(self.kind, self.folder / f"{name}.{have}.safetensors", self.every)
 
     def make_folder(self) -> None:
@@ -88,10 +90,16 @@ class Checkpoints:
             held = self.kind.peek(path) if had.isdecimal() else None  # and not the one before it
             if held is None:
                 continue
-            have = sum(self.store.count(address(held["identity"], seed)) for seed in held["seeds"])
-            if have > int(had):
+            seeds = held["seeds"]
+            identities = held.get("identities", [held["identity"]] * len(seeds))
+            if self._results(identities, seeds) > int(had):
                 Place(self.kind, path, self.every).remove()
         _remove_if_empty(self.folder)  # a killed process has left it
+
+    def _results(self, identities: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> int:
+        """Return how many results the store has of these runs."""
+        runs = zip(identities, seeds, strict=True)
+        return sum(self.store.count(address(identity, seed)) for identity, seed in runs)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""What the application needs of the laboratory: six functions and a class."""
+"""What the application needs of the laboratory: seven functions and a class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Run(Protocol):
-    """Trains one spec with some seeds and returns an outcome for each."""
+    """Trains a spec with some seeds, or one for each seed, and returns an outcome for each."""
 
     def __call__(
         self,
-        spec: Spec,
+        spec: Spec | Sequence[Spec],
         seeds: Sequence[int],
         *,
         device: str = "cpu",
@@ -37,7 +37,8 @@ class Laboratory(Protocol):
     def run(self) -> Run: ...
     @property
     def Checkpoint(self) -> type[Checkpoint]: ...  # noqa: N802 (a class)
-    def stacking(self, spec: Spec, device: str) -> tuple[bool, str]: ...
+    def stacking(self, spec: Spec, device: str) -> tuple[int, str]: ...
+    def stack_key(self, spec: Spec) -> Hashable: ...
     def settings_help(self, benchmark: str, method: str) -> list[SettingHelp]: ...
     def specify(
         self,

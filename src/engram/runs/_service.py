@@ -57,7 +57,7 @@ class _Service:
             if place is not None:
                 self._checkpoint = place.kind(place.path, place.every, tell=self._tell)
             outcomes = self._run(
-                unit.spec,
+                unit.specs,
                 unit.seeds,
                 device=self._device,
                 progress=self._report,

@@ -125,10 +125,13 @@ class Shift:
     def _keep(self, unit: Unit, outcomes: Sequence[Outcome]) -> str | None:
         """Store what came of a unit, then remove its checkpoint; or return what is wrong with it.
 
-        Where all its seeds have diverged the last good checkpoint stays for a while.
+        Where all its runs have diverged the last good checkpoint stays for a while.
         """
         try:
-            rows = [record(unit.spec, outcome, self._command) for outcome in outcomes]
+            rows = [
+                record(spec, outcome, self._command)
+                for spec, outcome in zip(unit.specs, outcomes, strict=True)
+            ]
             for row, outcome in zip(rows, outcomes, strict=True):
                 if outcome.steps is not None:  # before the row, which says that they are there
                     write_steps(row.address, self._store.path, outcome.steps)

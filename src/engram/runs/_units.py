@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,19 +16,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Seeds of one spec that one worker trains in one call."""
+    """Runs, each a spec and a seed, that one worker trains in one call."""
 
-    spec: Spec
-    seeds: tuple[int, ...]
+    runs: tuple[tuple[Spec, int], ...]
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
     deterministic: bool = False  # whether a GPU is to have the same bits each time
 
     @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The spec of each run."""
+        return tuple(spec for spec, _ in self.runs)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seed of each run."""
+        return tuple(seed for _, seed in self.runs)
+
+    @property
     def name(self) -> str:
         """What a user knows it by."""
-        if len(self.seeds) == 1:
-            return f"{self.spec.method}, seed {self.seeds[0]}"
-        return f"{self.spec.method}, {len(self.seeds)} seeds"
+        method, count = self.specs[0].method, len(self.runs)
+        if count == 1:
+            return f"{method}, seed {self.seeds[0]}"
+        return f"{method}, {count} {'seeds' if len(set(self.seeds)) == count else 'runs'}"
 
 
 def plan_units(
@@ -42,24 +52,34 @@ def plan_units(
     record_every: int = 0,
     deterministic: bool = False,
 ) -> list[Unit]:
-    """Return the units that the store has no results of: one per seed, or one stack per spec.
+    """Return the units that the store has no results of: one per run, or as large as stacks are.
 
-    With ``again`` everything is computed whatever the store has, with ``record_every`` what it
-    has no step records of.
+    A stack has several seeds, and several specs where those may differ in one. With ``again``
+    everything is computed whatever the store has, with ``record_every`` what it has no step
+    records of.
     """
-    units = []
+    stacks: dict[Hashable, list[tuple[Spec, int]]] = {}
     for spec in specs:
         identity = spec.identity()
-        missing = tuple(
-            seed
+        missing = [
+            (spec, seed)
             for seed in seeds
             if again or not _has(store, address(identity, seed), steps=record_every > 0)
-        )
-        if missing and laboratory.stacking(spec, device)[0]:
-            units.append(Unit(spec, missing, record_every, deterministic))
-        else:
-            units.extend(Unit(spec, (seed,), record_every, deterministic) for seed in missing)
-    return units
+        ]
+        stacks.setdefault(laboratory.stack_key(spec), []).extend(missing)
+    return [
+        Unit(part, record_every, deterministic)
+        for runs in stacks.values()
+        if runs
+        for part in _parts(runs, laboratory.stacking(runs[0][0], device)[0])
+    ]
+
+
+def _parts(runs: Sequence[tuple[Spec, int]], most: int) -> Iterator[tuple[tuple[Spec, int], ...]]:
+    """Cut runs into as few parts as possible, none much larger than another."""
+    count = -(-len(runs) // most)
+    for part in range(count):
+        yield tuple(runs[part * len(runs) // count : (part + 1) * len(runs) // count])
 
 
 def _has(store: Store, address: str, *, steps: bool) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engram.data import ImageSet, checksum, load
 from engram.models import ResNet
-from engram.streams._benchmark import Benchmark
+from engram.streams._benchmark import RESNETS, Benchmark
 from engram.streams._shuffled import shuffled_parts
 from engram.streams._split import ImageSettings, Part, SplitStream, only
 
@@ -79,5 +79,5 @@ SPLIT_CIFAR = Benchmark(
     most_examples=2_500,
     build=SplitCifar,
     checksum=lambda _: checksum(_NAME),
-    stacks=True,
+    stacks=RESNETS,
 )

@@ -49,7 +49,7 @@ def own_benchmark(
     like: str,
     read: Callable[[Any], OwnTasks],
     build: Callable[..., Stream],
-    stacks: bool = False,
+    stacks: int = 1,
 ) -> OwnBenchmark:
     """Return the benchmark of the tasks that ``read(settings)`` returns.
 

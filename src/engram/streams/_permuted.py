@@ -16,7 +16,7 @@ from engram.kernels import triton_works
 from engram.models import MLP
 from engram.plan import generator
 from engram.settings import Settings, setting
-from engram.streams._benchmark import Benchmark
+from engram.streams._benchmark import PERCEPTRONS, Benchmark
 from engram.streams._mnist import load_mnist, mnist_checksums
 from engram.streams._stream import Examples, Stream, TestBatch
 from engram.streams._test_groups import test_groups
@@ -191,7 +191,7 @@ PERMUTED_MNIST = Benchmark(
     most_examples=PermutedMnist.most_examples,
     build=PermutedMnist,
     checksum=_checksum,
-    stacks=True,
+    stacks=PERCEPTRONS,
 )
 
 

@@ -12,6 +12,7 @@ from engram.data import Columns, ImageSet, read_table
 from engram.errors import EngramError, unknown
 from engram.models import MLP
 from engram.settings import setting
+from engram.streams._benchmark import PERCEPTRONS
 from engram.streams._own_benchmark import OwnBenchmark, own_benchmark, own_place
 from engram.streams._own_stream import OwnStream
 from engram.streams._own_tasks import OwnSettings, OwnTasks, checked, held_out
@@ -62,7 +63,7 @@ def table_benchmark(path: str) -> OwnBenchmark:
         like=LIKE,
         read=partial(_read, place),
         build=TableStream,
-        stacks=True,
+        stacks=PERCEPTRONS,
     )
 
 

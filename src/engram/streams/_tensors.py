@@ -13,6 +13,7 @@ from torch import Tensor
 from engram.data import ImageSet
 from engram.errors import EngramError, shown
 from engram.models import MLP, Network, ResNet
+from engram.streams._benchmark import PERCEPTRONS
 from engram.streams._names import register
 from engram.streams._own_arrays import Arrays, Pair, own_arrays
 from engram.streams._own_benchmark import OwnBenchmark, own_benchmark, plain
@@ -82,7 +83,7 @@ def from_tensors(
         like="split-cifar" if images else "permuted-mnist",
         read=read,
         build=TensorStream,
-        stacks=not images,
+        stacks=1 if images else PERCEPTRONS,
     )
     register(name, own)
     return own

@@ -34,9 +34,17 @@ class Subject:
     entry: Entry
     settings: MethodSettings
 
-    def course(self, seeds: Sequence[int] = (3, 4), device: str = "cpu") -> Course:
-        """Return a fresh method, one run for each seed, that has not learned anything."""
-        return Course(self, seeds, device)
+    def course(
+        self,
+        seeds: Sequence[int] = (3, 4),
+        device: str = "cpu",
+        each: Sequence[MethodSettings] = (),
+    ) -> Course:
+        """Return a fresh method, one run for each seed, that has not learned anything.
+
+        Runs may have settings ``each`` of their own.
+        """
+        return Course(self, seeds, device, each)
 
 
 class Course:
@@ -47,11 +55,13 @@ class Course:
     the number of the first step of its kind, its own number known to the device alone.
     """
 
-    def __init__(self, subject: Subject, seeds: Sequence[int], device: str) -> None:
+    def __init__(
+        self, subject: Subject, seeds: Sequence[int], device: str, each: Sequence[MethodSettings]
+    ) -> None:
         self.stream = Practice(seeds, device)
         network = self.stream.network()
         drawn = [network.initialise(generator(seed, "parameters")) for seed in seeds]
-        setup = Setup(network, stacked(drawn, device), tuple(seeds), self.stream)
+        setup = Setup(network, stacked(drawn, device), tuple(seeds), self.stream, each)
         self.method = subject.entry.build(setup, subject.settings)
         self.batch_size = subject.settings.batch_size
         self.around: Callable[[], AbstractContextManager[object]] = nullcontext

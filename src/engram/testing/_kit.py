@@ -19,6 +19,7 @@ _CHECKS: dict[str, Callable[[Subject], None]] = {
     "seeded": _checks.seeded,
     "predictions": _checks.predictions,
     "stacked": _checks.stacked,
+    "varied": _checks.varied,
     "one pass": _checks.one_pass,
     "resumed": _keeping.resumed,
     "budget": _keeping.budget,
@@ -35,10 +36,11 @@ def check_method(method: str | Entry, **settings: Scalar) -> list[str]:
     A promise that is not kept raises an AssertionError that says which one and where. Give
     ``settings`` where the defaults would hide something: an interval longer than the kit's tasks
     (of 14, 3, 9 and 10 examples, in batches of 4), a memory that they do not fill. "settled" and
-    "captured" are left out for a method that does not claim to be settled, or capturable.
+    "captured" are left out for a method that does not claim to be settled, or capturable, "varied"
+    for one whose runs may not differ in a setting.
 
-    >>> check_method("gem", memory_per_class=2)
-    ['settings', 'corners', 'seeded', 'predictions', 'stacked', 'one pass', 'resumed', 'budget']
+    >>> check_method("gem", memory_per_class=2)[:7]
+    ['settings', 'corners', 'seeded', 'predictions', 'stacked', 'varied', 'one pass']
     """
     entry = method_entry(method) if isinstance(method, str) else method
     if not isinstance(entry, Entry):
@@ -47,6 +49,7 @@ def check_method(method: str | Entry, **settings: Scalar) -> list[str]:
     subject = Subject(entry, build(**{"batch_size": _BATCH_SIZE, **settings}))
     learner = subject.course().method
     unclaimed = {check for check, claim in _CLAIMS.items() if not getattr(learner, claim)}
+    unclaimed |= set() if entry.varies else {"varied"}
     chosen = {name: check for name, check in _CHECKS.items() if name not in unclaimed}
     for check in chosen.values():
         try:

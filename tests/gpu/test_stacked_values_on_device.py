@@ -1,0 +1,133 @@
+"""On a GPU: runs that differ in a setting are captured as one, and end as each does alone."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "lab"))
+
+from tiny_worlds import run_whole, same_bits, tiny_spec
+
+from engram.engine import Recorded, _mixture, _recorded
+from engram.methods import method_entry, names
+from engram.protocol import Checkpoint, Paused, run, specify
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read before the GPU is first used
+
+VALUES = {
+    "learning_rate": (0.03, 0.01),
+    "epsilon": (0.1, 2.0),
+    "max_angle": (3.0, 0.2),
+    "least_area": (0.0, 10.0),
+    "margin": (0.5, 0.0),
+    "ridge": (1e-3, 1.0),
+    "strength": (1e-4, 1e-2),
+    "gamma": (0.1, 0.5),
+    "beta": (0.03, 0.5),
+}
+EVERY = [(method, name) for method in names() for name in method_entry(method).varies]
+SEEDS = [0, 1, 0]
+
+
+def specs_of(method, name):
+    usual = {"learning_rate": "0.02"}  # small: rounding that differs is not blown up by learning
+    if "strength" in method_entry(method).varies:
+        usual["strength"] = "1e-3"
+    if method == "mer":
+        usual |= {"draws": "2", "algorithm": "batches" if name == "beta" else "one-batch"}
+    first, last = (
+        specify(
+            "permuted-mnist",
+            method,
+            tasks=3,
+            examples=205,
+            overrides={**usual, name: str(value)},
+        )
+        for value in VALUES[name]
+    )
+    return [first, first, last]
+
+
+def accuracies(outcomes):
+    assert all(outcome.failure is None for outcome in outcomes)
+    return torch.tensor(
+        [[value or 0 for row in outcome.accuracy for value in row] for outcome in outcomes]
+    )
+
+
+@pytest.mark.parametrize(("method", "name"), EVERY)
+def test_a_run_is_the_same_alone_or_stacked_with_other_values(method, name):
+    specs = specs_of(method, name)
+    together = accuracies(run(specs, SEEDS, device="cuda"))
+    alone = [run(spec, [seed], device="cuda") for spec, seed in zip(specs, SEEDS, strict=True)]
+    assert (together - torch.cat([accuracies(each) for each in alone])).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(("method", "name"), [each for each in EVERY if each[0] != "mer"])
+def test_no_step_waits_for_the_host(method, name, monkeypatch):
+    take = Recorded.take
+
+    def watched(self, step, stop):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return take(self, step, stop)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    # Recording a graph synchronises by itself: only plain steps are watched.
+    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
+    monkeypatch.setattr(Recorded, "take", watched)
+    accuracies(run(specs_of(method, name), SEEDS, device="cuda"))
+
+
+class Pausing(Checkpoint):
+    """Pauses at one step end."""
+
+    ends = 0
+
+    def due(self):
+        self.ends += 1
+        if self.ends == 30:
+            self.pause()
+        return super().due()
+
+
+@pytest.mark.parametrize(("method", "name"), [("mega-i", "epsilon"), ("van", "learning_rate")])
+def test_a_stack_that_was_stopped_ends_with_the_same_bits(method, name, tmp_path):
+    specs, options = specs_of(method, name), {"device": "cuda", "deterministic": True}
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Paused):
+        run(specs, SEEDS, checkpoint=Pausing(path, 1e9), **options)
+    gone_on = run_whole(specs, SEEDS, checkpoint=Checkpoint(path, 1e9), **options)
+    assert same_bits(gone_on, run_whole(specs, SEEDS, **options))
+
+
+@pytest.mark.parametrize("method", ["mega-ii", "prog-nn"])
+def test_residual_networks_side_by_side_have_a_rate_each(method):
+    sizes = {"tasks": 2, "examples": 23}
+    rates = (2e-4, 1e-4)
+    specs = [tiny_spec(method, "tiny-images", learning_rate=rate, **sizes) for rate in rates]
+    _, (state,) = run_whole(specs, [0, 1], device="cuda")
+    for index, spec in enumerate(specs):
+        _, (own,) = run_whole(spec, [index], device="cuda")
+        name = "columns" if "columns" in own else "parameters"
+        ours, theirs = (
+            (held[-1] if name == "columns" else held) for held in (state[name], own[name])
+        )
+        scale = theirs.abs().max()
+        assert (ours[index] - theirs[0]).abs().max() < 0.02 * scale
+
+
+@pytest.mark.parametrize("rows", [2, 3, 17])
+def test_a_step_has_every_run_s_own_rate(rows):
+    given, weights = torch.randn(4, rows, 5000), torch.rand(4, rows)
+    before, rates = torch.randn(4, 5000), torch.tensor([[0.5], [0.1], [0.0], [2.0]])
+    exact = before.double() - rates * (weights.double().unsqueeze(1) @ given.double()).squeeze(1)
+    parameters = before.cuda()
+    _mixture.descend_along(parameters, given.cuda(), weights.cuda(), rates.cuda())
+    torch.testing.assert_close(parameters.cpu().double(), exact, rtol=1e-5, atol=1e-5)
