@@ -178,6 +178,10 @@ class Checkpoint:
         self.path.write_text(json.dumps(told))
 
     @staticmethod
+    def saved_in(folder):
+        return list(folder.glob("*.safetensors"))
+
+    @staticmethod
     def peek(path):
         return json.loads(path.read_text())
 

@@ -14,7 +14,9 @@ import pytest
 from fake_laboratory import unit_of
 
 from engram.errors import EngramError
-from engram.runs import Store, check_disk, check_seeds, execute, plan_units, resolve_device
+from engram.runs import Store, Unit, check_disk, check_seeds, execute, plan_units, resolve_device
+from engram.runs._shift import Shift
+from engram.runs._units import _parts
 
 HERE = Path(__file__).parent
 
@@ -121,6 +123,35 @@ def test_runs_that_may_differ_in_a_setting_are_one_unit_up_to_what_a_device_take
     assert all(len({spec.examples for spec in unit.specs}) == 1 for unit in units)
     assert units[0].name == f"mega-i, {len(units[0].runs)} runs"
     assert len(plan_units(trials, range(2), store, laboratory, device="cpu")) == len(planned)
+
+
+@pytest.mark.parametrize("most", range(1, 9))
+def test_what_is_left_of_a_search_is_cut_as_it_was(most):
+    """Or else what was saved of the unit in hand is not found again."""
+    for count in range(60):
+        runs = list(range(count))
+        parts = list(_parts(runs, most))
+        assert [run for part in parts for run in part] == runs
+        assert len(parts) == -(-count // most)
+        if parts:
+            sizes = [len(part) for part in parts]
+            assert max(sizes) - min(sizes) <= 1 <= max(sizes) <= most
+            assert list(_parts(runs[sizes[0] :], most)) == parts[1:]
+
+
+def test_every_run_of_a_unit_is_filed_under_its_own_settings(store, laboratory):
+    trials = laboratory.tuning_specs("permuted-mnist", "mega-i")
+    unit = Unit(tuple((spec, seed) for spec in trials for seed in (1, 0)))
+    outcomes = laboratory.run(unit.specs, unit.seeds)
+    shift = Shift(store, laboratory.run, "cpu", "engram tune", Heard(), None)
+    assert shift._keep(unit, outcomes) is None
+    filed = [(dict(row.identity), row.seed, row.outcome["accuracy"]) for row in store.rows()]
+    made = [
+        (json.loads(json.dumps(spec.identity())), seed, laboratory.accuracies(spec, seed))
+        for spec, seed in unit.runs
+    ]
+    assert filed == made
+    assert len({identity["settings"]["epsilon"] for identity, _, _ in filed}) == len(trials) > 1
 
 
 @pytest.mark.slow

@@ -18,11 +18,19 @@ from engram.cli._options import one_sentence
 from engram.cli._request import Request, TuningRequest
 from engram.cli._run import train
 from engram.errors import EngramError
-from engram.runs import Checkpoints, Store, Terminated, execute, plan_units
+from engram.runs import Checkpoints, Store, Terminated, Unit, execute, plan_units, record
 from engram.runs import _store as stores
 from engram.runs._interrupt import Interrupt
 
 HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _listens():
+    """Tests that were started in the background ignore Ctrl-C, and here it is to be heard."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Heard:
@@ -174,6 +182,22 @@ def test_a_checkpoint_goes_when_its_result_is_stored_and_stays_when_it_is_not(
     again.kind(again.path).save([stored], [0])
     checkpoints.remove_stale()
     assert again.path.exists()
+
+
+def test_runs_that_differ_in_a_setting_have_a_place_of_their_own(store, laboratory):
+    first, *_, last = laboratory.tuning_specs("permuted-mnist", "mega-i")
+    checkpoints = Checkpoints.beside(store, 5, laboratory)
+    units = [Unit(((first, 0), (other, 1))) for other in (first, last)]
+    units.append(Unit(((last, 0), (first, 1))))
+    places = [checkpoints.place(unit, "cpu") for unit in units]
+    assert len({place.path for place in places}) == 3
+    for place, unit in zip(places, units, strict=True):
+        place.kind(place.path).save(unit.specs, unit.seeds)
+    store.add([record(last, laboratory.run(last, [1])[0], "engram tune")])
+    checkpoints.remove_stale()  # of the one that had this run, though not in the first place
+    assert [place.path.exists() for place in places] == [True, False, True]
+    now = checkpoints.place(units[1], "cpu").path
+    assert now.name == places[1].path.name.replace(".0.", ".1.")
 
 
 def test_an_empty_folder_of_checkpoints_goes(store, laboratory):

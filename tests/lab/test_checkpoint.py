@@ -176,6 +176,16 @@ def test_a_kill_between_two_names_leaves_the_one_before(halfway):
     assert place.lines == []
 
 
+def test_a_kill_between_two_names_is_found_out(halfway, tmp_path):
+    spec, path = tiny_spec("mega-ii"), halfway.path
+    path.unlink()
+    assert Checkpoint.saved_in(path.parent) == [path]
+    assert Checkpoint.peek(path)["identities"] == [spec.identity()]
+    assert Checkpoint.peek(tmp_path / "none.safetensors") is None
+    halfway.load(Checkpoint.peek(path))
+    assert (path.exists(), files.previous_of(path).exists()) == (True, False)
+
+
 def test_two_damaged_ones_are_told_and_the_run_starts_anew(halfway):
     damage(halfway.path)
     files.previous_of(halfway.path).write_bytes(b"")

@@ -208,7 +208,7 @@ def test_a_run_is_the_same_alone_or_stacked(tmp_path):
     for seed, together in enumerate(stacked):
         (alone,) = run(spec(sales), [seed])
         assert alone.accuracy[-1] == pytest.approx(together.accuracy[-1], abs=0.1)
-    assert benchmark(f"table:{sales}").stacks
+    assert benchmark(f"table:{sales}").stacks == 64
 
 
 def test_training_leaves_the_table_as_it_was(tmp_path):

@@ -1,6 +1,7 @@
 """Runs that differ in a setting train as one, and end as each does alone."""
 
 import json
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from engram import protocol
 from engram.cli._request import TuningRequest
 from engram.cli._tune import tune
 from engram.errors import EngramError
-from engram.methods import Entry, MethodSettings, Setup, method_entry, names
+from engram.methods import Entry, MethodSettings, Setup, _entry, method_entry, names
 from engram.protocol import run, specify, stack_key, stacking
+from engram.rules import Rule
 from engram.runs import Store, record
-from engram.testing import check_method
+from engram.settings import setting
+from engram.testing import _varied, check_method
+from engram.testing._course import Subject
 
 VALUES = {
     "learning_rate": (0.5, 0.1, 0.25),
@@ -92,7 +96,7 @@ def test_a_stack_that_was_stopped_ends_with_the_same_bits(tmp_path):
     with pytest.raises(Killed):
         run(specs, SEEDS, checkpoint=checkpoint(tmp_path, Dying, lives=5))
     other = [*specs[:2], specs[1]]
-    with pytest.raises(EngramError, match=r"is of another run: its identities is"):
+    with pytest.raises(EngramError, match=r"is of another run: its epsilon is 5.0, not 0.0\."):
         run(other, SEEDS, checkpoint=checkpoint(tmp_path))
     gone_on = run_whole(specs, SEEDS, checkpoint=checkpoint(tmp_path, every=1e9))
     assert same_bits(gone_on, run_whole(specs, SEEDS))
@@ -102,6 +106,9 @@ def test_one_that_diverges_leaves_the_others_alone_and_tells_its_own_rate():
     calm, wild = tiny_spec("van"), tiny_spec("van", learning_rate=1e30)
     left, failed, right = run([calm, wild, calm], [0, 0, 1])
     assert "(learning_rate 1e+30)" in failed.failure
+    strong = [tiny_spec("ewc", learning_rate=1e30, strength=strength) for strength in (1, 2)]
+    for strength, outcome in zip((1, 2), run(strong, [0, 0]), strict=True):
+        assert f"(learning_rate 1e+30, strength {strength})" in outcome.failure
     alone = run(calm, [0, 1])
     assert [left.accuracy, right.accuracy] == [outcome.accuracy for outcome in alone]
     assert left.failure is right.failure is None
@@ -130,6 +137,12 @@ def test_what_cannot_be_one_stack_is_refused():
     for specs in ([spec], []):
         with pytest.raises(EngramError, match=r"one for each of the 2 seeds, not \d specs\."):
             run(specs, [0, 1])
+    for specs in (None, "van", ["van", "van"], [spec, None]):
+        with pytest.raises(EngramError, match=r"^spec must be a Spec, or a list of them, not "):
+            run(specs, [0, 1])
+    for seeds in ([], 5, None, iter([0]), [-1], ["0"]):
+        with pytest.raises(EngramError, match=r"^seeds must be whole numbers of at least 0"):
+            run(spec, seeds)
 
 
 def test_the_key_of_a_stack_has_all_but_what_may_differ():
@@ -180,8 +193,9 @@ def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monk
     ("benchmark", "method", "more", "device", "most"),
     [
         ("permuted-mnist", "van", {}, "cpu", 1),
-        ("permuted-mnist", "van", {}, "cuda", 64),
-        ("permuted-mnist", "van", {"split": "tuning", "passes": 10}, "cuda:1", 14),
+        ("permuted-mnist", "van", {}, "cuda", 45),
+        ("permuted-mnist", "van", {"examples": 600}, "cuda", 64),
+        ("permuted-mnist", "van", {"split": "tuning", "passes": 10}, "cuda:1", 4),
         ("permuted-mnist", "van", {"split": "tuning", "passes": 100, "examples": 100}, "cuda", 64),
         ("split-cifar", "van", {}, "cuda", 5),
         ("split-cub", "van", {}, "cuda", 1),
@@ -202,7 +216,7 @@ class Deaf(method_entry("van").build):
 
 
 def test_the_conformance_kit_finds_a_method_that_takes_one_value_for_all():
-    with pytest.raises(AssertionError, match=r"^mine gives a run with learning_rate 0\.05 another"):
+    with pytest.raises(AssertionError, match=r"^mine gives a run with learning_rate 0\.01 another"):
         check_method(Entry("mine", Deaf, MethodSettings, varies=("learning_rate",)))
     for name in ("batch_size", "rate"):
         with pytest.raises(AssertionError, match=f"'{name}', which is no setting that is a number"):
@@ -215,3 +229,60 @@ def test_a_setting_is_a_number_where_all_runs_have_the_same():
     assert setup.number(each[0], "learning_rate") == 0.5
     found = setup._replace(each=each).number(each[0], "learning_rate")
     assert torch.equal(found, torch.tensor([[0.5], [0.5], [0.25]]))
+
+
+@dataclass(frozen=True)
+class WarmSettings(MethodSettings):
+    """Settings with one that has no smaller value, and one called like a field of a spec."""
+
+    temperature: float = setting(1.0, "what outputs are divided by", least=1)
+    tasks: int = setting(2, "nothing", least=1)
+
+
+def warm(setup, settings):
+    method = method_entry("van").build(setup, settings)
+    method.learning_rate = method.learning_rate / setup.number(settings, "temperature")
+    return method
+
+
+def test_the_kit_keeps_to_the_bounds_of_a_setting():
+    assert "varied" in check_method(Entry("mine", warm, WarmSettings, varies=("temperature",)))
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [each for each in EVERY if each not in {("mer", "beta")}]
+)
+def test_the_kit_finds_a_value_that_makes_a_difference(method, name, monkeypatch):
+    compared = []
+    monkeypatch.setattr(_varied, "_compare", lambda _, name, __: compared.append(name))
+    entry = method_entry(method)
+    subject = Subject(replace(entry, varies=(name,)), small(entry))
+    with torch.no_grad():
+        _varied.varied(subject)
+    assert compared == [name]
+
+
+def small(entry):
+    sizes = {"batch_size": 4, "refresh_interval": 2, "memory_per_class": 2, "reference_batch": 3}
+    known = {item.name for item in fields(entry.settings)}
+    return entry.settings(**{name: value for name, value in sizes.items() if name in known})
+
+
+def test_a_setting_called_like_a_field_of_a_spec_is_no_field_of_it(monkeypatch):
+    monkeypatch.setitem(_entry._METHODS, "warm", Entry("warm", warm, WarmSettings))
+    one, other = (tiny_spec("warm", tasks=tasks) for tasks in (2, 3))
+    one, other = (replace(each, settings={**each.settings, "tasks": 2}) for each in (one, other))
+    assert stack_key(one) != stack_key(other)
+
+
+def test_a_rule_without_equality_is_one_for_seeds_of_one_spec():
+    each = [MethodSettings()] * 3
+    setup = Setup(None, torch.zeros(3, 2), (0, 1, 2), None, each)
+    assert isinstance(setup.rule(each[0], lambda _: Bare()), Bare)
+
+
+class Bare(Rule):
+    needs_gram, reference = False, "none"
+
+    def _weigh(self, losses, gram):  # noqa: ARG002
+        return torch.ones_like(losses)

@@ -94,7 +94,6 @@ def _register(name, build):
         most_examples=Tiny.most_examples,
         build=build,
         checksum=lambda _: f"{name}-1",
-        stacks=True,
     )
 
 

@@ -31,10 +31,13 @@ from engram.runs import Checkpoints, Store, Unit
 from engram.runs._shift import Shift
 
 WITH_BATCH_NORM = ["er", "gem", "icarl", "mega-ii", "prog-nn", "rwalk"]
+WITH_TWO_RATES = ["mega-ii", "pi"]
 SUBJECTS = [
     *(("tiny", method) for method in names()),
     *(("tiny-images", method) for method in WITH_BATCH_NORM),
+    *(("two-rates", method) for method in WITH_TWO_RATES),
 ]
+KINDS = {"tiny": "", "tiny-images": ", batch norm", "two-rates": ", two rates"}
 
 
 class Silent:
@@ -42,11 +45,14 @@ class Silent:
         pass
 
 
-def spec_of(subject):
-    benchmark, method = subject
-    if benchmark == "tiny":
-        return tiny_spec(method)
-    return tiny_spec(method, benchmark, tasks=2, examples=10, learning_rate=0.01)
+def specs_of(subject):
+    """Return the specs of a stack of two runs."""
+    kind, method = subject
+    if kind == "two-rates":
+        return [tiny_spec(method, learning_rate=rate) for rate in (0.1, 0.2)]
+    if kind == "tiny":
+        return [tiny_spec(method)] * 2
+    return [tiny_spec(method, kind, tasks=2, examples=10, learning_rate=0.01)] * 2
 
 
 def train(subject, folder, every):
@@ -54,16 +60,16 @@ def train(subject, folder, every):
 
     None for ``every``: without checkpoints.
     """
-    spec, seeds = spec_of(subject), (0, 1)
+    specs, seeds = specs_of(subject), (0, 1)
     with Store(folder / "store.sqlite") as store:
         checkpoints = Checkpoints(store, Checkpoint, every)
         checkpoints.remove_stale()
-        unit = Unit(tuple((spec, seed) for seed in seeds))
+        unit = Unit(tuple(zip(specs, seeds, strict=True)))
         if store.rows():
             return
         place = checkpoints.place(unit, "cpu")
         checkpoint = None if every is None else place.kind(place.path, place.every)
-        outcomes, state = run_whole(spec, seeds, checkpoint=checkpoint)
+        outcomes, state = run_whole(specs, seeds, checkpoint=checkpoint)
         for outcome in outcomes:
             outcome["facts"]["state"] = digest(state)
         shift = Shift(store, None, "cpu", "harness", Silent(), checkpoints)
@@ -165,8 +171,8 @@ def kills(count, seed=0):
 
 def counted(outcomes):
     by_method, by_place = Counter(), Counter()
-    for (benchmark, method), place, _ in outcomes:
-        by_method[method if benchmark == "tiny" else f"{method}, batch norm"] += 1
+    for (kind, method), place, _ in outcomes:
+        by_method[f"{method}{KINDS[kind]}"] += 1
         by_place[place] += 1
     return {
         "kills": len(outcomes),

@@ -14,8 +14,11 @@ PAGE = ROOT / "docs" / "reliability.md"
 def cpu(counts):
     """Say how the kills on a CPU ended."""
     methods, places = counts["methods"], counts["places"]
-    norm = {name: count for name, count in methods.items() if name.endswith(", batch norm")}
-    others = {name: count for name, count in methods.items() if name not in norm}
+    norm, rates = (
+        {name.removesuffix(end): count for name, count in methods.items() if name.endswith(end)}
+        for end in (", batch norm", ", two rates")
+    )
+    others = {name: count for name, count in methods.items() if "," not in name}
     return "\n".join(
         [
             f"**{counts['identical']} of {counts['kills']} kills ended bit-identical** "
@@ -26,8 +29,8 @@ def cpu(counts):
             *(f"| {_PLACES[place]} | {places[place]} |" for place in _PLACES if place in places),
             "",
             f"- A fully connected network: {_listed(others)}.",
-            "- A residual network with batch norm: "
-            f"{_listed({name.removesuffix(', batch norm'): norm[name] for name in norm})}.",
+            f"- A residual network with batch norm: {_listed(norm)}.",
+            f"- A fully connected network, two learning rates as one stack: {_listed(rates)}.",
         ]
     )
 

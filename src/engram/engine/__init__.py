@@ -1,7 +1,7 @@
 """Stacked training: R runs as one, on resident data."""
 
 from engram.engine._bank import Bank
-from engram.engine._by_run import ByRun, RuleByRun
+from engram.engine._by_run import ByRun, RuleByRun, absorbed
 from engram.engine._mixture import gram
 from engram.engine._objective import Objective, cross_entropy
 from engram.engine._recorded import TOGETHER, WARM_UP, Recorded, recording
@@ -21,6 +21,7 @@ __all__ = [
     "Replayed",
     "Rows",
     "RuleByRun",
+    "absorbed",
     "cross_entropy",
     "gram",
     "recording",

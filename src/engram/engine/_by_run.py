@@ -16,6 +16,16 @@ ByRun: TypeAlias = float | Tensor
 """A number for all runs of a stack or, as a tensor [R, 1], one for each."""
 
 
+def absorbed(tensor: Tensor, number: ByRun) -> tuple[Tensor, float]:
+    """Return a tensor [R, ...] and a number for all runs, whose product is that of the two given.
+
+    One number for each run goes into the tensor, and 1 is left.
+    """
+    if not isinstance(number, Tensor):
+        return tensor, number
+    return tensor * number.view(-1, *[1] * (tensor.dim() - 1)), 1.0
+
+
 class RuleByRun(Rule):
     """Weighs the rows of every run, [R, rows], by a rule of its own; all rules are of one kind.
 
@@ -23,7 +33,7 @@ class RuleByRun(Rule):
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.needs_gram, self.reference = rules[0].needs_gram, rules[0].reference  # type: ignore[misc]
+        self.needs_gram, self.reference = rules[0].needs_gram, rules[0].reference
         self._rules = tuple(rules)
         self._parts = list[tuple[Rule, slice]]()
         start = 0

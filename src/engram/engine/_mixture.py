@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from engram.engine._by_run import ByRun
+from engram.engine._by_run import ByRun, absorbed
 from engram.kernels import triton_works
 
 _PAIR, _FEW_ROWS = 2, 3
@@ -33,15 +33,14 @@ def gram(rows: Tensor) -> Tensor:
 
 def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: ByRun) -> None:
     """Take a step along the mixture, w <- w - rate * (weights @ rows), of parameters [R, d]."""
-    if isinstance(learning_rate, Tensor):  # what differs from run to run is the weights' already
-        weights, learning_rate = weights * learning_rate, 1.0
+    weights, rate = absorbed(weights, learning_rate)
     if kernels := _kernels_for(rows, parameters):
-        kernels.descend(parameters, rows, weights, learning_rate)
+        kernels.descend(parameters, rows, weights, rate)
     elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
         for row, weight in zip(rows.unbind(1), weights.unbind(1), strict=True):
-            parameters.addcmul_(row, weight.unsqueeze(-1), value=-learning_rate)
+            parameters.addcmul_(row, weight.unsqueeze(-1), value=-rate)
     else:
-        parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-learning_rate)
+        parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-rate)
 
 
 def _kernels_for(rows: Tensor, *others: Tensor) -> ModuleType | None:

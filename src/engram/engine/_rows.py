@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engram.engine._by_run import ByRun
+from engram.engine._by_run import ByRun, absorbed
 from engram.engine._mixture import descend_along, gram
 from engram.engine._objective import Objective, cross_entropy
 from engram.gradients import Mix
@@ -136,10 +136,8 @@ class Rows:
 
     def descend(self, update: Tensor, learning_rate: ByRun) -> None:
         """Take one plain step of gradient descent."""
-        if isinstance(learning_rate, Tensor):
-            self.parameters.addcmul_(update, learning_rate, value=-1)
-        else:
-            self.parameters.sub_(update, alpha=learning_rate)
+        update, rate = absorbed(update, learning_rate)
+        self.parameters.sub_(update, alpha=rate)
 
 
 def _parts(batch: Batch) -> list[Batch]:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from engram.methods._method import (
-    Entry,
-    FinishedTask,
-    Method,
-    MethodSettings,
-    Setup,
-    laid,
-    method_entry,
-    names,
-    register,
-)
+from engram.methods._entry import Entry, method_entry, names, register
+from engram.methods._method import FinishedTask, Method, laid
+from engram.methods._setup import MethodSettings, Setup
 
 __all__ = [
     "Entry",

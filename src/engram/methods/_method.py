@@ -1,56 +1,17 @@
-"""What a method is, and the register of their names."""
+"""What a method is."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from engram.engine import Bank, Batch, ByRun, Rows, RuleByRun
-from engram.errors import EngramError, unknown
+from engram.engine import Bank, Batch, Rows
 from engram.gradients import Mix
-from engram.models import Network
-from engram.rules import Rule
-from engram.settings import Scalar, Settings, setting
-from engram.streams import Examples, Stream
-
-
-@dataclass(frozen=True)
-class MethodSettings(Settings):
-    """What every method can be told."""
-
-    learning_rate: float = setting(0.1, "step size of plain SGD, constant", above=0)
-    batch_size: int = setting(10, "examples of the current task in a step", least=1)
-
-
-class Setup(NamedTuple):
-    """What a method is built from: R networks in one, and the shape of the stream to come.
-
-    Runs may differ in the settings that the method's `Entry` says they may. It asks for those
-    here: the settings that it is built with are the first run's.
-    """
-
-    network: Network
-    parameters: Tensor  # [R, d], updated in place
-    seeds: Sequence[int]
-    stream: Stream
-    each: Sequence[Any] = ()  # every run's settings, where they differ
-
-    def number(self, settings: Any, name: str) -> ByRun:  # noqa: ANN401 (each has its own)
-        """Return a setting: a number or, where runs differ in it, a tensor [R, 1]."""
-        values = [getattr(one, name) for one in self.each or (settings,)]
-        if len(set(values)) == 1:
-            number: float = values[0]
-            return number
-        return self.parameters.new_tensor(values).unsqueeze(1)
-
-    def rule(self, settings: Any, make: Callable[[Any], Rule]) -> Rule:  # noqa: ANN401
-        """Return the rule that is made of the settings, or of each run's where those differ."""
-        rules = [make(one) for one in self.each or (settings,)]
-        return rules[0] if all(rule == rules[0] for rule in rules) else RuleByRun(rules)
+from engram.methods._setup import Setup
+from engram.streams import Examples
 
 
 class Method(ABC):
@@ -172,45 +133,3 @@ class FinishedTask:
         """Return the whole task again, in the order it was seen; copy what you keep of it."""
         self.reads += self._examples.labels.shape[1]
         return self._examples
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A method by name: how to build it, its settings, and the paper's values by benchmark."""
-
-    name: str
-    build: Callable[[Setup, Any], Method]
-    settings: type[MethodSettings]
-    presets: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
-    search: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)  # the tuning grid
-    varies: Sequence[str] = ()  # the settings in which runs of one stack may differ
-    joint: bool = False  # trains on the shuffled union of all tasks
-    numerics: int = 1  # raised when a change of the code changes the numbers
-
-
-# The grid that the paper's baselines were tuned on.
-LEARNING_RATES = {"learning_rate": (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)}
-_METHODS: dict[str, Entry] = {}
-
-
-def register(entry: Entry) -> None:
-    """Make a method known by its name; one that another module's method has is refused.
-
-    Results are filed under the name, so two methods must not share it.
-    """
-    owner = _METHODS.get(entry.name, entry).build.__module__
-    if owner != entry.build.__module__:
-        raise EngramError(f"name must not be {entry.name!r}, which {owner} has registered.")
-    _METHODS[entry.name] = entry
-
-
-def names() -> list[str]:
-    """Return the names of all methods."""
-    return sorted(_METHODS)
-
-
-def method_entry(name: str) -> Entry:
-    """Return the method of that name, or an error that lists the valid ones."""
-    if not isinstance(name, str) or name not in _METHODS:
-        raise unknown("method", name, _METHODS)
-    return _METHODS[name]

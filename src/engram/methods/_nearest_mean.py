@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from engram.methods._exemplars import Exemplars, distances
-from engram.methods._method import Method, MethodSettings, Setup
+from engram.methods._method import Method
+from engram.methods._setup import MethodSettings, Setup
 from engram.settings import setting
 
 _ROWS_AT_ONCE = 1_000

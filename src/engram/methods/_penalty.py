@@ -9,9 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from engram.engine import Batch
+from engram.engine import Batch, absorbed
 from engram.gradients import Mix
-from engram.methods._method import FinishedTask, Method, MethodSettings, Setup
+from engram.methods._method import FinishedTask, Method
+from engram.methods._setup import MethodSettings, Setup
 from engram.settings import setting
 
 
@@ -75,10 +76,8 @@ class Penalty(Method):
 
     def add_fall(self, fall: Tensor, update: Tensor) -> None:
         """Add how far the loss fell along each weight in the step: rate · gradient · update."""
-        if isinstance(self.learning_rate, Tensor):
-            fall.addcmul_(self.gradient * self.learning_rate, update)
-        else:
-            fall.addcmul_(self.gradient, update, value=self.learning_rate)
+        gradient, rate = absorbed(self.gradient, self.learning_rate)
+        fall.addcmul_(gradient, update, value=rate)
 
     @abstractmethod
     def importance(self, finished: FinishedTask) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engram.methods._method import LEARNING_RATES, Entry, Setup, register
+from engram.methods._entry import LEARNING_RATES, Entry, register
 from engram.methods._replay import PRESETS, Replay, ReplaySettings
+from engram.methods._setup import Setup
 from engram.rules import AGEM
 
 
@@ -11,4 +12,6 @@ def _build(setup: Setup, settings: ReplaySettings) -> Replay:
     return Replay(setup, settings, AGEM())
 
 
-register(Entry("a-gem", _build, ReplaySettings, PRESETS, LEARNING_RATES, tuple(LEARNING_RATES)))
+register(
+    Entry("a-gem", _build, ReplaySettings, PRESETS, LEARNING_RATES, varies=tuple(LEARNING_RATES))
+)

@@ -5,8 +5,9 @@ The paper's ablation of MEGA-I with both weights at 1 is the same method under a
 
 from __future__ import annotations
 
-from engram.methods._method import LEARNING_RATES, Entry, Setup, register
+from engram.methods._entry import LEARNING_RATES, Entry, register
 from engram.methods._replay import PRESETS, Replay, ReplaySettings
+from engram.methods._setup import Setup
 from engram.rules import Equal
 
 
@@ -15,4 +16,6 @@ def _build(setup: Setup, settings: ReplaySettings) -> Replay:
 
 
 for _name in ("er", "mega-i-equal"):
-    register(Entry(_name, _build, ReplaySettings, PRESETS, LEARNING_RATES, tuple(LEARNING_RATES)))
+    register(
+        Entry(_name, _build, ReplaySettings, PRESETS, LEARNING_RATES, varies=tuple(LEARNING_RATES))
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engram.methods._method import LEARNING_RATES, Entry, Setup, register
+from engram.methods._entry import LEARNING_RATES, Entry, register
 from engram.methods._replay import PRESETS, Replay, ReplaySettings
+from engram.methods._setup import Setup
 from engram.rules import GEM
 from engram.settings import setting
 
@@ -27,4 +28,4 @@ def _build(setup: Setup, settings: GemSettings) -> Replay:
 
 
 _VARIES = (*LEARNING_RATES, "margin", "ridge")
-register(Entry("gem", _build, GemSettings, PRESETS, LEARNING_RATES, _VARIES))
+register(Entry("gem", _build, GemSettings, PRESETS, LEARNING_RATES, varies=_VARIES))

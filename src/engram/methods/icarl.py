@@ -13,9 +13,11 @@ from torch import Tensor
 from engram.engine import Batch
 from engram.errors import EngramError
 from engram.gradients import Mix
+from engram.methods._entry import Entry, register
 from engram.methods._exemplars import choose, distillation, lists_with
-from engram.methods._method import Entry, FinishedTask, Setup, register
+from engram.methods._method import FinishedTask
 from engram.methods._nearest_mean import NearestMean, NearestMeanSettings
+from engram.methods._setup import Setup
 from engram.settings import setting
 
 _PER_CLASS = 25  # of each task, the budget of the methods with a memory by class

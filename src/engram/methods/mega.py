@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from engram.methods._method import Entry, Setup, register
+from engram.methods._entry import Entry, register
 from engram.methods._replay import PRESETS, Replay, ReplaySettings, with_presets
+from engram.methods._setup import Setup
 from engram.rules import MEGA1, MEGA2
 from engram.settings import setting
 

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from engram.engine import Batch, ByRun, Replayed
 from engram.gradients import Mix
-from engram.methods._method import Entry, Method, MethodSettings, Setup, register
+from engram.methods._entry import Entry, register
+from engram.methods._method import Method
 from engram.methods._reservoirs import Reservoirs
+from engram.methods._setup import MethodSettings, Setup
 from engram.models import room
 from engram.settings import setting
 

@@ -8,8 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from engram.methods._method import Entry, FinishedTask, Setup, register
+from engram.methods._entry import Entry, register
+from engram.methods._method import FinishedTask
 from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings
+from engram.methods._setup import Setup
 from engram.settings import setting
 
 

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from engram.engine import Batch, cross_entropy
+from engram.engine import Batch, absorbed, cross_entropy
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.methods._method import LEARNING_RATES, Entry, Method, MethodSettings, Setup, register
+from engram.methods._entry import LEARNING_RATES, Entry, register
+from engram.methods._method import Method
+from engram.methods._setup import MethodSettings, Setup
 from engram.plan import generator
 
 
@@ -57,10 +59,7 @@ class ProgNn(Method):
         """Take a plain step with the newest column."""
         logits, tape = self.progressive.forward(batch.inputs)
         losses, gradient = cross_entropy(logits, batch)
-        rate = self.learning_rate
-        if isinstance(rate, Tensor):  # a step is linear in the gradient
-            gradient, rate = gradient * rate.unsqueeze(-1), 1.0
-        self.progressive.descend(tape, gradient, rate)
+        self.progressive.descend(tape, *absorbed(gradient, self.learning_rate))
         return Mix(losses, None, torch.ones_like(losses))
 
     def predict(self, inputs: Tensor, columns: Tensor | None, task: int | None) -> Tensor:

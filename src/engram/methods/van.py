@@ -6,7 +6,9 @@ from torch import Tensor
 
 from engram.engine import Batch
 from engram.gradients import Mix
-from engram.methods._method import LEARNING_RATES, Entry, Method, MethodSettings, register
+from engram.methods._entry import LEARNING_RATES, Entry, register
+from engram.methods._method import Method
+from engram.methods._setup import MethodSettings
 from engram.rules import Current
 
 

@@ -32,5 +32,6 @@ def build_method(specs: Sequence[Spec], stream: Stream, device: str) -> Method:
     network = stream.network()
     drawn = [stream.initialise(network, seed) for seed in stream.seeds]
     settings = [spec.method_settings() for spec in specs]
-    setup = Setup(network, stacked(drawn, device), stream.seeds, stream, settings)
+    each = settings if any(one != settings[0] for one in settings) else ()
+    setup = Setup(network, stacked(drawn, device), stream.seeds, stream, each)
     return method_entry(specs[0].method).build(setup, settings[0])

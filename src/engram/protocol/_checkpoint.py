@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,7 +98,7 @@ class Checkpoint:
         if contents is None:
             return None
         document = contents.document
-        self._check(document["run"], run)
+        self._check(_with_each(document["run"]), _with_each(run))
         if document["torch"] != torch.__version__:
             self.tell(
                 f"The checkpoint is of torch {document['torch']}: with {torch.__version__} the run "
@@ -109,12 +110,17 @@ class Checkpoint:
 
     @staticmethod
     def peek(path: Path) -> Mapping[str, Any] | None:
-        """Return which run a file is a checkpoint of; None if it is none that can be read."""
-        try:
-            described: Mapping[str, Any] = files.read_run(path).document["run"]
-        except (EngramError, OSError):
-            return None
-        return described
+        """Return which run a path has a checkpoint of; None if none that can be read."""
+        for place in (path, files.previous_of(path)):
+            with suppress(EngramError, OSError):
+                described: Mapping[str, Any] = files.read_run(place).document["run"]
+                return _with_each(described)
+        return None
+
+    @staticmethod
+    def saved_in(folder: Path) -> list[Path]:
+        """Return the paths of all checkpoints in a folder."""
+        return files.saved_in(folder)
 
     def remove(self) -> None:
         """Remove it: the outcome is in safe hands."""
@@ -126,6 +132,9 @@ class Checkpoint:
             mine, theirs = run.get(name), held.get(name)
             if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
                 self._check(theirs, mine)
+            elif name == "identities" and mine and theirs:
+                for one, other in zip(theirs, mine, strict=True):  # there are as many seeds
+                    self._check(one, other)
             elif mine != theirs:
                 raise EngramError(
                     f"The checkpoint {str(self.path)!r} is of another run: its {name} is "
@@ -136,3 +145,9 @@ class Checkpoint:
         if sentence != self._complaint:  # the same is not told every minute
             self.tell(sentence)
         self._complaint = sentence
+
+
+def _with_each(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a run with an identity for each seed: where all are alike it is told once."""
+    each = run.get("identities") or [run["identity"]] * len(run["seeds"])
+    return {**{name: run[name] for name in run if name != "identities"}, "identities": each}

@@ -11,6 +11,9 @@ from engram.errors import EngramError
 from engram.files import leftovers, replacement
 from engram.protocol._checkpoint_bytes import Contents, DamagedError, from_bytes, to_pieces
 
+_SUFFIX = ".safetensors"
+_PREVIOUS = f".previous{_SUFFIX}"
+
 
 def write(path: Path, contents: Contents) -> None:
     """Write a checkpoint beside the one that is there, which `previous_of` names from then on.
@@ -43,7 +46,7 @@ def read_run(path: Path) -> Contents:
     if (
         not (isinstance(run, dict) and isinstance(run.get("identity"), dict))
         or not isinstance(run.get("seeds"), list)
-        or not _is_for_each(run.get("identities"), run["seeds"])
+        or not _is_for_each(run.get("identities", []), len(run["seeds"]))
         or not (isinstance(state, dict) and state.keys() == {"dict"})
         or not all(_is_line(told.get(name)) for name in ("where", "torch"))
     ):
@@ -51,11 +54,10 @@ def read_run(path: Path) -> Contents:
     return contents
 
 
-def _is_for_each(identities: object, seeds: list[object]) -> bool:
-    """Whether it is none, as for runs that are alike, or one for each."""
-    if not isinstance(identities, list):
-        return identities is None
-    return len(identities) == len(seeds) and all(isinstance(one, dict) for one in identities)
+def _is_for_each(identities: object, runs: int) -> bool:
+    """Whether it is one for each run, or none, as for runs that are alike."""
+    some = identities if isinstance(identities, list) else [None]
+    return len(some) in (0, runs) and all(isinstance(one, dict) for one in some)
 
 
 def _is_line(text: object) -> bool:
@@ -74,8 +76,9 @@ def newest(path: Path, tell: Callable[[str], None]) -> Contents | None:
             damaged = True
             tell(str(error))
             continue
-        if damaged:  # or else the next one saved would push out the good one
+        if place != path:  # or else the next one saved would push out the good one
             place.replace(path)
+        if damaged:
             tell(f"The one before it, of {contents.document['where']}, is taken.")
         return contents
     if damaged:
@@ -85,7 +88,13 @@ def newest(path: Path, tell: Callable[[str], None]) -> Contents | None:
 
 def previous_of(path: Path) -> Path:
     """Return where the checkpoint before the last one is."""
-    return path.with_suffix(f".previous{path.suffix}")
+    return path.with_suffix(_PREVIOUS)
+
+
+def saved_in(folder: Path) -> list[Path]:
+    """Return the paths that checkpoints in a folder are saved under, be it the one before alone."""
+    names = {path.name.replace(_PREVIOUS, _SUFFIX) for path in folder.glob(f"*{_SUFFIX}")}
+    return sorted(folder / name for name in names)
 
 
 def remove(path: Path) -> None:

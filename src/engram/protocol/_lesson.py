@@ -27,7 +27,7 @@ class Lesson:
         self.method = build_method(specs, stream, device)
         self._stream, self._last = stream, spec.tasks - 1
         self._batch_size = spec.method_settings().batch_size
-        self._watch = Watch(spec, self.method, stream, Record(len(stream.seeds), spec.tasks), None)
+        self._watch = Watch(specs, self.method, stream, Record(len(specs), spec.tasks), None)
 
     def last_task(self, earlier: int) -> Recorded:
         """Learn every task but the last, ``earlier`` examples of each; return the last's steps."""

@@ -62,7 +62,7 @@ def run(
         for each in {id(each): each for each in specs}.values():
             each.check_data()  # whatever was read is then what results are filed under
         record = Record(len(seeds), first.tasks, record_every)
-        trainer = Trainer(first, method, stream, record, progress, checkpoint, started)
+        trainer = Trainer(specs, method, stream, record, progress, checkpoint, started)
         if checkpoint is not None:
             options = {"deterministic": deterministic, "record_every": record_every}
             trainer.course.resume(_described(specs, method, seeds, device, options))

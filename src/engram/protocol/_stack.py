@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.methods import method_entry
 from engram.protocol._spec import Spec
-from engram.streams import benchmark
+from engram.streams import benchmark, check_each_seed
 
-_MOST_EXAMPLES = 8_000_000  # of one task, those of all runs together: they lie on the GPU
+_MOST_EXAMPLES = 2_500_000  # of a task, in all runs of a stack: two gigabytes of MNIST's
 
 
 def stacking(spec: Spec, device: str) -> tuple[int, str]:
@@ -36,23 +37,36 @@ def stack_key(spec: Spec) -> Hashable:
 
 def one_each(spec: Spec | Sequence[Spec], seeds: Sequence[int]) -> list[Spec]:
     """Return the spec of every run, of which one may be given for all; refuse what cannot stack."""
+    check_each_seed(seeds)
     if isinstance(spec, Spec):
         return [spec] * len(seeds)
-    specs = list(spec)
-    if not specs or len(specs) != len(seeds):
+    if not isinstance(spec, list | tuple) or not all(isinstance(each, Spec) for each in spec):
+        raise EngramError(f"spec must be a Spec, or a list of them, not {shown(spec)}.")
+    if len(spec) != len(seeds):
         raise EngramError(
             f"spec must be one for all runs or one for each of the {len(seeds)} seeds, "
-            f"not {len(specs)} specs."
+            f"not {len(spec)} specs."
         )
-    first = _compared(specs[0])
-    for other in map(_compared, specs[1:]):
-        for name in {**first, **other}:
-            if first.get(name) != other.get(name):
-                varies = ", ".join(method_entry(specs[0].method).varies) or "their seeds"
+    first = _compared(spec[0])
+    for other in map(_compared, spec[1:]):
+        for kind, name in {**first, **other}:
+            if first.get((kind, name)) != other.get((kind, name)):
+                varies = ", ".join(method_entry(spec[0].method).varies) or "their seeds"
                 raise EngramError(
                     f"{name} must be the same in all runs of a stack, which may differ in {varies}."
                 )
-    return specs
+    return list(spec)
+
+
+def told_apart(specs: Sequence[Spec], run: int) -> str:
+    """Return a run's learning rate, and the other settings in which the runs of a stack differ."""
+    names = dict.fromkeys(("learning_rate", *method_entry(specs[0].method).varies))
+    settings = specs[run].settings
+    return ", ".join(
+        f"{name} {settings[name]:g}"
+        for name in names
+        if name == "learning_rate" or any(settings[name] != spec.settings[name] for spec in specs)
+    )
 
 
 def identities(specs: Sequence[Spec]) -> dict[str, Any]:
@@ -62,8 +76,12 @@ def identities(specs: Sequence[Spec]) -> dict[str, Any]:
     return {"identity": every[0], **({} if alike else {"identities": every})}
 
 
-def _compared(spec: Spec) -> dict[str, Hashable]:
+def _compared(spec: Spec) -> dict[tuple[str, str], Hashable]:
+    """Return all that must not differ, by whose it is (a setting may be called like a field)."""
+    own = [item.name for item in fields(spec) if item.name != "settings"]
     varies = method_entry(spec.method).varies
-    settings = {name: spec.settings[name] for name in sorted(spec.settings) if name not in varies}
-    own = {name: value for name, value in vars(spec).items() if isinstance(value, int | str)}
-    return {**own, **settings}
+    settings = [name for name in sorted(spec.settings) if name not in varies]
+    return {
+        **{("spec", name): getattr(spec, name) for name in own},
+        **{("settings", name): spec.settings[name] for name in settings},
+    }

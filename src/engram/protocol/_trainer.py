@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class Trainer:
 
     def __init__(
         self,
-        spec: Spec,
+        specs: Sequence[Spec],
         method: Method,
         stream: Stream,
         record: Record,
@@ -48,11 +48,12 @@ class Trainer:
         checkpoint: Checkpoint | None,
         started: float,
     ) -> None:
-        self.spec, self.method, self.stream, self.record = spec, method, stream, record
+        self.spec = spec = specs[0]  # what the others differ in is the method's alone
+        self.method, self.stream, self.record = method, stream, record
         self.course = Course(spec, method, record, checkpoint, started)
         self._joint = method_entry(spec.method).joint
         self._batch_size = spec.method_settings().batch_size
-        self._watch = Watch(spec, method, stream, record, checkpoint)
+        self._watch = Watch(specs, method, stream, record, checkpoint)
         self._progress, self._checkpoint = progress, checkpoint
 
     def train(self) -> None:

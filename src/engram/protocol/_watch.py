@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -15,6 +15,7 @@ from engram.methods import Method
 from engram.protocol._checkpoint import Checkpoint
 from engram.protocol._record import Failure, Record
 from engram.protocol._spec import Spec
+from engram.protocol._stack import told_apart
 from engram.streams import Batch, Stream
 
 
@@ -27,13 +28,13 @@ class Watch:
 
     def __init__(
         self,
-        spec: Spec,
+        specs: Sequence[Spec],
         method: Method,
         stream: Stream,
         record: Record,
         checkpoint: Checkpoint | None,
     ) -> None:
-        self._spec, self._method, self._record = spec, method, record
+        self._specs, self._method, self._record = specs, method, record
         self._seeds, self._checkpoint = stream.seeds, checkpoint
         self._losses = method.parameters.new_zeros(0, 0)
 
@@ -76,11 +77,9 @@ class Watch:
 
     def _note(self, run: int, task: int, step: int, what: str) -> None:
         length = self._losses.shape[1]
-        rate = self._method.learning_rate
-        mine = float(rate[run]) if isinstance(rate, Tensor) else rate
         reason = (
-            f"{what} in task {task + 1} of {self._spec.tasks}, at step {min(step + 1, length)} of "
-            f"{length} (learning_rate {mine:g})."
+            f"{what} in task {task + 1} of {self._specs[0].tasks}, at step "
+            f"{min(step + 1, length)} of {length} ({told_apart(self._specs, run)})."
         )
         self._record.failures[run] = Failure(task, step, reason)
         if self._checkpoint is not None:

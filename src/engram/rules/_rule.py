@@ -6,7 +6,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,10 +32,10 @@ class Rule(ABC):
       first call, which may compile a kernel).
     """
 
-    needs_gram: ClassVar[bool]
+    needs_gram: bool
     """Whether the rule asks for the rows' dot products, or for their losses alone."""
 
-    reference: ClassVar[Reference]
+    reference: Reference
     """Which rows the rule wants beside row 0: none, one for the whole memory, one a past task."""
 
     def __call__(self, losses: Tensor, gram: Tensor | None = None) -> Tensor:

@@ -85,14 +85,12 @@ class Checkpoints:
 
     def remove_stale(self) -> None:
         """Remove those whose results came into the store before they could be removed."""
-        for path in self.folder.glob("*.safetensors"):
+        for path in self.kind.saved_in(self.folder):
             had = path.stem.rpartition(".")[2]
-            held = self.kind.peek(path) if had.isdecimal() else None  # and not the one before it
+            held = self.kind.peek(path) if had.isdecimal() else None
             if held is None:
                 continue
-            seeds = held["seeds"]
-            identities = held.get("identities", [held["identity"]] * len(seeds))
-            if self._results(identities, seeds) > int(had):
+            if self._results(held["identities"], held["seeds"]) > int(had):
                 Place(self.kind, path, self.every).remove()
         _remove_if_empty(self.folder)  # a killed process has left it
 

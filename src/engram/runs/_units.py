@@ -38,7 +38,8 @@ class Unit:
         method, count = self.specs[0].method, len(self.runs)
         if count == 1:
             return f"{method}, seed {self.seeds[0]}"
-        return f"{method}, {count} {'seeds' if len(set(self.seeds)) == count else 'runs'}"
+        alike = all(spec == self.specs[0] for spec in self.specs)
+        return f"{method}, {count} {'seeds' if alike else 'runs'}"
 
 
 def plan_units(
@@ -76,10 +77,16 @@ def plan_units(
 
 
 def _parts(runs: Sequence[tuple[Spec, int]], most: int) -> Iterator[tuple[tuple[Spec, int], ...]]:
-    """Cut runs into as few parts as possible, none much larger than another."""
-    count = -(-len(runs) // most)
-    for part in range(count):
-        yield tuple(runs[part * len(runs) // count : (part + 1) * len(runs) // count])
+    """Cut runs into as few parts as possible, none much larger than another.
+
+    Without the first part the others stay as they are: a command that is given again finds them,
+    and what was saved of them.
+    """
+    while runs:
+        count = -(-len(runs) // most)
+        size = -(-len(runs) // count)
+        yield tuple(runs[:size])
+        runs = runs[size:]
 
 
 def _has(store: Store, address: str, *, steps: bool) -> bool:

@@ -7,7 +7,14 @@ from engram.streams._other_data import OTHER
 from engram.streams._own_benchmark import OwnBenchmark
 from engram.streams._permuted import PermutedMnist
 from engram.streams._presets import PRESETS, Preset
-from engram.streams._stream import Batch, Examples, Stream, TestBatch, check_tasks
+from engram.streams._stream import (
+    Batch,
+    Examples,
+    Stream,
+    TestBatch,
+    check_each_seed,
+    check_tasks,
+)
 from engram.streams._tensors import from_tensors
 
 __all__ = [
@@ -23,6 +30,7 @@ __all__ = [
     "Stream",
     "TestBatch",
     "benchmark",
+    "check_each_seed",
     "check_tasks",
     "from_tensors",
     "load_mnist",

@@ -65,6 +65,14 @@ def check_tasks(tasks: int) -> None:
         raise EngramError(f"tasks must be at most {_MOST_TASKS:,}, not {tasks}.")
 
 
+def check_each_seed(seeds: object) -> None:
+    """Refuse what are no seeds of runs."""
+    some = list(seeds) if isinstance(seeds, Sequence) else []
+    if not some or not all(isinstance(seed, int) and seed >= 0 for seed in some):
+        told = some or shown(seeds)
+        raise EngramError(f"seeds must be whole numbers of at least 0, one or more, not {told}.")
+
+
 class Stream(ABC):
     """T tasks for each of R runs; a training example is served once.
 
@@ -79,12 +87,7 @@ class Stream(ABC):
     passes: int = 1  # over each task; more are allowed on tuning tasks alone
 
     def __init__(self, seeds: Sequence[int], tasks: int, examples: int) -> None:
-        some = isinstance(seeds, Sequence) and len(seeds) > 0
-        if not some or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-            told = list(seeds) if some else shown(seeds)
-            raise EngramError(
-                f"seeds must be whole numbers of at least 0, one or more, not {told}."
-            )
+        check_each_seed(seeds)
         check_tasks(tasks)
         check_whole("examples", examples)
         if not 1 <= examples <= self.most_examples:

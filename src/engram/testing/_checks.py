@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import numpy as np
 import torch
@@ -90,23 +90,6 @@ def stacked(subject: Subject) -> None:
             close(alone, [part[run] for part in together]),
             f"gives seed {seed} another result alone than stacked with others.",
         )
-
-
-def varied(subject: Subject) -> None:
-    """Run two values of a setting alone, and both as one: those in which a stack's runs differ."""
-    mine = subject.settings
-    for name in subject.entry.varies:
-        value = getattr(mine, name)
-        other: dict[str, Any] = {name: value / 2 if value else 0.5}
-        each = [mine, replace(mine, **other)]
-        together = subject.course((3, 3), each=each).finish().result()
-        for run, own in enumerate(each):
-            alone = Subject(subject.entry, own).course((3,)).finish().result()
-            require(
-                close([part[0] for part in alone], [part[run] for part in together]),
-                f"gives a run with {name} {getattr(own, name):g} another result alone than stacked "
-                "with a run of another value, which `varies` says it can be.",
-            )
 
 
 def one_pass(subject: Subject) -> None:

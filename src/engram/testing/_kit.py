@@ -11,6 +11,7 @@ from engram.methods import Entry, MethodSettings, method_entry
 from engram.settings import Scalar
 from engram.testing import _checks, _keeping
 from engram.testing._course import Subject
+from engram.testing._varied import varied
 
 _BATCH_SIZE = 4
 _CHECKS: dict[str, Callable[[Subject], None]] = {
@@ -19,7 +20,7 @@ _CHECKS: dict[str, Callable[[Subject], None]] = {
     "seeded": _checks.seeded,
     "predictions": _checks.predictions,
     "stacked": _checks.stacked,
-    "varied": _checks.varied,
+    "varied": varied,
     "one pass": _checks.one_pass,
     "resumed": _keeping.resumed,
     "budget": _keeping.budget,
