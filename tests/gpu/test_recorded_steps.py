@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Recorded, _recorded
+from engram.engine import _recorded
 from engram.protocol import run, specify
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -35,17 +35,7 @@ def test_of_every_few_captured_steps_the_last_is_kept():
         assert np.allclose(thin["k2"], whole["k2"][last], rtol=0.05, equal_nan=True)
 
 
+@pytest.mark.usefixtures("_no_waiting")
 @pytest.mark.parametrize("method", ["mega-i", "mega-ii"])
-def test_no_recorded_step_waits_for_the_host(method, monkeypatch):
-    take = Recorded.take
-
-    def watched(self, step, stop):
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            return take(self, step, stop)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
-    monkeypatch.setattr(Recorded, "take", watched)
+def test_no_recorded_step_waits_for_the_host(method):
     steps(method)

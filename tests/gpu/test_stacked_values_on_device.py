@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "lab"))
 
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram.engine import Recorded, _mixture, _recorded
+from engram.engine import _mixture
 from engram.methods import method_entry, names
 from engram.protocol import Checkpoint, Paused, run, specify
 
@@ -68,20 +68,9 @@ def test_a_run_is_the_same_alone_or_stacked_with_other_values(method, name):
     assert (together - torch.cat([accuracies(each) for each in alone])).abs().max() < 0.02
 
 
+@pytest.mark.usefixtures("_no_waiting")
 @pytest.mark.parametrize(("method", "name"), [each for each in EVERY if each[0] != "mer"])
-def test_no_step_waits_for_the_host(method, name, monkeypatch):
-    take = Recorded.take
-
-    def watched(self, step, stop):
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            return take(self, step, stop)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    # Recording a graph synchronises by itself: only plain steps are watched.
-    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
-    monkeypatch.setattr(Recorded, "take", watched)
+def test_no_step_waits_for_the_host(method, name):
     accuracies(run(specs_of(method, name), SEEDS, device="cuda"))
 
 

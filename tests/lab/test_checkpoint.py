@@ -6,37 +6,13 @@ from itertools import count
 
 import pytest
 import torch
+from dying_checkpoints import Dying, Killed, checkpoint
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
 from engram.errors import EngramError
 from engram.methods import names
 from engram.protocol import Checkpoint, Paused, run
 from engram.protocol import _checkpoint_file as files
-
-
-class Killed(Exception):
-    pass
-
-
-class Dying(Checkpoint):
-    """Saves whenever it can, and dies after so many times."""
-
-    lives = 10**9
-
-    def save(self, *given):
-        super().save(*given)
-        self.lives -= 1
-        if self.lives == 0:
-            raise Killed
-
-
-def checkpoint(tmp_path, kind=Checkpoint, *, lives=10**9, **options):
-    lines = []
-    made = kind(
-        tmp_path / "saved" / "run.safetensors", **{"every": 0, "tell": lines.append, **options}
-    )
-    made.lives, made.lines = lives, lines
-    return made
 
 
 def stopped_and_resumed(spec, seeds, tmp_path, lives, **options):

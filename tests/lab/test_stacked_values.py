@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 import torch
-from test_checkpoint import Dying, Killed, checkpoint
+from dying_checkpoints import Dying, Killed, checkpoint
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
 from engram import protocol

@@ -17,8 +17,6 @@ from engram.protocol import _checkpoint_file as files
 from engram.protocol._checkpoint_bytes import Contents
 from engram.protocol._checkpoint_state import decode, encode
 
-_SUFFIX = ".safetensors"
-
 
 class Paused(Exception):  # noqa: N818 (nothing is wrong)
     """Raised by a run that was asked to pause; its checkpoint holds all it had done."""
@@ -45,8 +43,10 @@ class Checkpoint:
         clock: Callable[[], float] = time.monotonic,
         tell: Callable[[str], None] = _to_stderr,
     ) -> None:
-        if not isinstance(path, str | os.PathLike) or Path(path).suffix != _SUFFIX:
-            raise EngramError(f"path must end in {_SUFFIX} for a checkpoint, not {shown(path)}.")
+        if not isinstance(path, str | os.PathLike) or Path(path).suffix != files.SUFFIX:
+            raise EngramError(
+                f"path must end in {files.SUFFIX} for a checkpoint, not {shown(path)}."
+            )
         if not isinstance(every, int | float) or not every >= 0:
             raise EngramError(f"every must be at least 0 seconds, not {shown(every)}.")
         self.path, self.every, self.clock, self.tell = Path(path), every, clock, tell

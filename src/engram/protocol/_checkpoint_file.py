@@ -11,8 +11,8 @@ from engram.errors import EngramError
 from engram.files import leftovers, replacement
 from engram.protocol._checkpoint_bytes import Contents, DamagedError, from_bytes, to_pieces
 
-_SUFFIX = ".safetensors"
-_PREVIOUS = f".previous{_SUFFIX}"
+SUFFIX = ".safetensors"
+_PREVIOUS = f".previous{SUFFIX}"
 
 
 def write(path: Path, contents: Contents) -> None:
@@ -93,7 +93,7 @@ def previous_of(path: Path) -> Path:
 
 def saved_in(folder: Path) -> list[Path]:
     """Return the paths that checkpoints in a folder are saved under, be it the one before alone."""
-    names = {path.name.replace(_PREVIOUS, _SUFFIX) for path in folder.glob(f"*{_SUFFIX}")}
+    names = {path.name.replace(_PREVIOUS, SUFFIX) for path in folder.glob(f"*{SUFFIX}")}
     return sorted(folder / name for name in names)
 
 
