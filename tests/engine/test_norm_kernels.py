@@ -29,8 +29,13 @@ def drawn(shape, *, beside, dtype=torch.float32, seed=0):
     return images(), weight, bias, images() if beside else None
 
 
-def plain(images, weight, bias, beside, averages, epsilon):
+def plain(*given):
     """The same in float64, by torch."""
+    return rectified(*given).relu()
+
+
+def rectified(images, weight, bias, beside, averages, epsilon):
+    """What the ReLU is given."""
     mean, variance = averages.mean, averages.variance
     normal = functional.batch_norm(
         *(images.double(), mean.double(), variance.double(), weight.double(), bias.double()),
@@ -38,26 +43,30 @@ def plain(images, weight, bias, beside, averages, epsilon):
         momentum=averages.momentum,
         eps=epsilon,
     )
-    return (normal if beside is None else normal + beside.double()).relu()
+    return normal if beside is None else normal + beside.double()
 
 
 @shapes
 @pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("readers", [(0,), (0, 1)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_comes_out_and_what_goes_back(shape, beside, dtype):
+def test_what_comes_out_and_what_goes_back(shape, beside, readers, dtype):
     given = drawn(shape, beside=beside, dtype=dtype)
     averages = Averages(torch.zeros(shape[1]), torch.ones(shape[1]), 0.1)
     leaves = [each for each in given if each is not None]
-    ours, exact = rectified_norm(*given, averages, 1e-3), plain(*given, averages, 1e-3)
+    twice, before = rectified_norm(*given, averages, 1e-3), rectified(*given, averages, 1e-3)
+    ours, exact = twice[0], before.relu()
     assert ours.dtype == dtype
+    assert torch.equal(*twice)
     tolerance = (
         {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2}
     )
     torch.testing.assert_close(ours.double(), exact, **tolerance)
-    back = torch.randn(shape, generator=torch.Generator().manual_seed(9))
-    back = back.masked_fill(exact.abs() < 0.05, 0.0)  # where rounding may decide
-    found = torch.autograd.grad(ours, leaves, back.to(dtype))
-    expected = torch.autograd.grad(exact, leaves, back.to(dtype).double())
+    source = torch.Generator().manual_seed(9)
+    certain = before.abs() >= 0.05  # where rounding does not decide
+    back = [(torch.randn(shape, generator=source) * certain).to(dtype) for _ in readers]
+    found = torch.autograd.grad([twice[reader] for reader in readers], leaves, back)
+    expected = torch.autograd.grad(exact, leaves, sum(each.double() for each in back))
     for mine, right in zip(found, expected, strict=True):
         assert mine.dtype == right.dtype
         scale = right.abs().max().item() + 1
@@ -83,7 +92,7 @@ def test_numbers_far_from_zero_are_normalised_all_the_same():
     given = images, torch.ones(16), torch.zeros(16), None
     exact = plain(*given, averages, 1e-3)
     torch.testing.assert_close(
-        rectified_norm(*given, averages, 1e-3).double(), exact, rtol=1e-3, atol=1e-3
+        rectified_norm(*given, averages, 1e-3)[0].double(), exact, rtol=1e-3, atol=1e-3
     )
 
 
@@ -93,14 +102,14 @@ def test_many_tiles_are_summed(programs, interpreted, monkeypatch):
     images, weight, bias, _ = drawn((5, 20, 12, 11), beside=False)
     averages = Averages(torch.zeros(20), torch.ones(20), 0.1)
     exact = plain(images, weight, bias, None, averages, 1e-3)
-    ours = rectified_norm(images, weight, bias, None, averages, 1e-3)
+    ours, _ = rectified_norm(images, weight, bias, None, averages, 1e-3)
     torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_that_lie_otherwise_are_gradients_all_the_same():
     images, weight, bias, _ = drawn((2, 3, 4, 5), beside=False)
     averages = Averages(torch.zeros(3), torch.ones(3), 0.1)
-    output = rectified_norm(images, weight.detach(), bias, None, averages, 1e-3)
+    output, _ = rectified_norm(images, weight.detach(), bias, None, averages, 1e-3)
     back = torch.randn(2, 3, 4, 5)
     apart, together = (
         torch.autograd.grad(output, [images, bias], given, retain_graph=True)
@@ -110,10 +119,23 @@ def test_gradients_that_lie_otherwise_are_gradients_all_the_same():
         assert torch.equal(one, other)
 
 
+def test_what_was_added_and_is_not_asked_for_counts_all_the_same():
+    images, weight, bias, beside = drawn((2, 3, 4, 5), beside=True)
+    averages, back = Averages(torch.zeros(3), torch.ones(3), 0.1), torch.randn(2, 3, 4, 5)
+    asked, silent = (
+        torch.autograd.grad(
+            rectified_norm(images, weight, bias, each, averages, 1e-3)[1], [images, bias], back
+        )
+        for each in (beside, beside.detach())
+    )
+    for one, other in zip(asked, silent, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_second_derivative_is_refused():
     images, weight, bias, _ = drawn((2, 3, 4, 5), beside=False)
     averages = Averages(torch.zeros(3), torch.ones(3), 0.1)
-    output = rectified_norm(images, weight, bias, None, averages, 1e-3)
+    output, _ = rectified_norm(images, weight, bias, None, averages, 1e-3)
     (gradient,) = torch.autograd.grad(output.square().sum(), [images], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         (gradient.sum() + images.sum()).backward()
@@ -124,7 +146,7 @@ def test_what_is_no_number_stays_so():
     with torch.no_grad():
         images[0, 1, 2, 2] = torch.nan
     averages = Averages(torch.zeros(3), torch.ones(3), 0.1)
-    output = rectified_norm(images, weight, bias, None, averages, 1e-3)
+    output, _ = rectified_norm(images, weight, bias, None, averages, 1e-3)
     assert output[:, 1].isnan().all()
     assert output[:, [0, 2]].isfinite().all()
 
@@ -141,7 +163,7 @@ def test_images_that_lie_otherwise_or_are_narrow_are_left_to_torch():
 def lying_otherwise(images, *others):
     """Convolutions of a CPU give what they are given: channels apart."""
     together = images.contiguous(memory_format=torch.channels_last)
-    return rectified_norm(together, *others).contiguous()
+    return tuple(each.contiguous() for each in rectified_norm(together, *others))
 
 
 def test_a_network_learns_the_same(monkeypatch):

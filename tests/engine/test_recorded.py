@@ -1,6 +1,7 @@
 """Which batches are visited together, with graphs that are played."""
 
-from contextlib import contextmanager
+import gc
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 import torch
@@ -116,3 +117,19 @@ def test_few_batches_are_not_worth_recording_several_at_once(monkeypatch):
     world = World(monkeypatch, 40, lambda _: None)
     world.recorded.take_all()
     assert {way for _, _, way in world.visited} == {"by position", "1 to a replay"}
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_nothing_is_collected_while_a_graph_is_recorded(monkeypatch, collects):
+    for name in ("device", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
+    monkeypatch.setattr(_recorded, "_stream", lambda _: None)
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        with suppress(ValueError), _recorded.recording(None, None):
+            assert not gc.isenabled()
+            raise ValueError("spoiled")
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -1,5 +1,6 @@
 """On a GPU: replayed work is the plain work, bit for bit, and does not wait for the host."""
 
+import gc
 import os
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from engram.engine import Replayed
+from engram.engine._recorded import recording
 from engram.protocol import lesson, specify
 from engram.streams import benchmark, from_tensors
 
@@ -133,3 +135,32 @@ def test_no_replayed_example_waits_for_the_host(algorithm):
 
     # The graph is recorded in the first task, which is not watched: recording synchronises.
     end_of(mnist(algorithm), watched, deterministic=False)
+
+
+def recorded(work):
+    graph = torch.cuda.CUDAGraph()
+    with recording(graph, torch.device("cuda", torch.cuda.current_device())):
+        work()
+    return graph
+
+
+def test_a_graph_that_nobody_has_any_more_does_not_spoil_the_next():
+    total = torch.zeros(1, device="cuda")
+    forgotten = [recorded(lambda: total.add_(1))]
+    forgotten.append(forgotten)  # its end is the collector's to find
+    del forgotten
+
+    def work():
+        for _ in range(10):
+            total.add_(1)
+            [[] for _ in range(1000)]  # the collector comes when there is much that is new
+
+    before = gc.get_threshold()
+    gc.set_threshold(100, 1, 1)
+    try:
+        graph = recorded(work)
+    finally:
+        gc.set_threshold(*before)
+    total.zero_()
+    graph.replay()
+    assert total.item() == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -110,10 +111,17 @@ def recording(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[Non
     """Record in a graph what is done on a device.
 
     Left to itself torch records what is done on the GPU that was the first to be recorded, and
-    other GPUs' work would be done once, and missing in the graph.
+    other GPUs' work would be done once, and missing in the graph. And while it records, nothing may
+    be collected: the end of an older graph, of a run that is over, spoils the new one.
     """
-    with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)):
-        yield
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)):
+            yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @cache

@@ -40,13 +40,15 @@ def rectified_norm(
     beside: Tensor | None,
     averages: Averages,
     epsilon: float,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Return relu(norm(x) + beside), where norm is `functional.batch_norm` in training.
 
-    So x is normalised by its own mean and variance, and the running averages are moved.
+    So x is normalised by its own mean and variance, and the running averages are moved. It is
+    returned twice, for two readers: what comes back to the two is then added on the way, which
+    takes autograd another pass. Neither may be changed in place.
     """
     given = images, weight, bias, beside, averages, epsilon
-    result: Tensor = _RectifiedNorm.apply(*given)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor] = _RectifiedNorm.apply(*given)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -60,23 +62,30 @@ class _RectifiedNorm(torch.autograd.Function):
         beside: Tensor | None,
         averages: Averages,
         epsilon: float,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         from engram.models import _triton_norms
 
         if beside is not None:
             beside = beside.contiguous(memory_format=torch.channels_last)
         output, found = _triton_norms.forward(images, weight, bias, beside, *averages, epsilon)
         ctx.save_for_backward(images, output, weight, found)
-        return output
+        ctx.beside = beside is not None
+        ctx.set_materialize_grads(False)  # a reader whose gradient nobody asks for has none
+        return output, output.detach()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         from engram.models import _triton_norms_back
 
+        first, *others = (
+            each.contiguous(memory_format=torch.channels_last)
+            for each in gradients
+            if each is not None
+        )
         images, output, weight, found = ctx.saved_tensors
-        gradient = gradient.contiguous(memory_format=torch.channels_last)
         at_images, (at_weight, at_bias), at_beside = _triton_norms_back.backward(
-            gradient, images, output, weight, found, beside=ctx.needs_input_grad[3]
+            *(first, others[0] if others else None, images, output, weight, found),
+            beside=ctx.beside,
         )
         return at_images, at_weight, at_bias, at_beside, None, None

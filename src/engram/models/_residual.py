@@ -14,6 +14,7 @@ from engram.models._network import Network
 from engram.models._rectified_norm import Averages, has_kernels, rectified_norm
 
 Shape = tuple[int, ...]
+Twice = tuple[Tensor, Tensor]  # a block's output: for the next one's convolution, for its shortcut
 
 _EPSILON = 1e-3
 _MOMENTUM = Network.momentum
@@ -52,8 +53,8 @@ class Pass(NamedTuple):
             inputs, mean, variance, weight, bias, self.training, _MOMENTUM, _EPSILON
         )
 
-    def rectified_norm(self, name: str, inputs: Tensor, *beside: Tensor | None) -> Tensor:
-        """Apply a batch norm, add what is beside it, and apply a ReLU."""
+    def rectified_norm(self, name: str, inputs: Tensor, *beside: Tensor | None) -> Twice:
+        """Apply a batch norm, add what is beside it, and apply a ReLU; return it twice."""
         added = [each for each in beside if each is not None]
         if len(added) < 2 and self.training and self.present is None and has_kernels(inputs):
             weight, bias = (self.weights[f"{name}.{kind}"] for kind in ("weight", "bias"))
@@ -65,18 +66,20 @@ class Pass(NamedTuple):
         hidden = self.norm(name, inputs)
         for each in added:
             hidden = hidden.add_(each)
-        return hidden.relu_()
+        hidden = hidden.relu_()
+        return hidden, hidden
 
-    def block(self, name: str, inputs: Tensor, stride: int, lateral: Tensor | None) -> Tensor:
+    def block(self, name: str, inputs: Twice, stride: int, lateral: Tensor | None) -> Twice:
         """Apply a basic block; what comes from the side is added before its final ReLU."""
-        hidden = self.convolution(f"{name}.conv1", inputs, stride)
-        hidden = self.rectified_norm(f"{name}.bn1", hidden)
+        hidden, shortcut = inputs
+        hidden = self.convolution(f"{name}.conv1", hidden, stride)
+        hidden, _ = self.rectified_norm(f"{name}.bn1", hidden)
         hidden = self.convolution(f"{name}.conv2", hidden, 1)
         if f"{name}.downsample.0.weight" in self.weights:
-            inputs = self.convolution(f"{name}.downsample.0", inputs, stride)
+            shortcut = self.convolution(f"{name}.downsample.0", shortcut, stride)
         if f"{name}.downsample.1.weight" in self.weights:
-            inputs = self.norm(f"{name}.downsample.1", inputs)
-        return self.rectified_norm(f"{name}.bn2", hidden, inputs, lateral)
+            shortcut = self.norm(f"{name}.downsample.1", shortcut)
+        return self.rectified_norm(f"{name}.bn2", hidden, shortcut, lateral)
 
 
 def _normalise_present(inputs: Tensor, mean: Tensor, variance: Tensor, present: Tensor) -> Tensor:

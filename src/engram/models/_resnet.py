@@ -157,15 +157,15 @@ class ResNet(Network):
     ) -> list[Tensor]:
         if images.is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
-        hidden = one.convolution("conv1", images, self.strides[0])
-        hidden = one.rectified_norm("bn1", hidden, lateral and lateral(0))
+        stem = one.convolution("conv1", images, self.strides[0])
+        hidden = one.rectified_norm("bn1", stem, lateral and lateral(0))
         if self.max_pool:
-            hidden = functional.max_pool2d(hidden, 3, stride=2, padding=1)
-        states = [images, hidden]
+            hidden = (functional.max_pool2d(hidden[0], 3, stride=2, padding=1),) * 2
+        states = [images, hidden[0]]
         for stage in range(1, 5):
             hidden = one.block(f"layer{stage}.0", hidden, self.strides[stage], None)
             hidden = one.block(f"layer{stage}.1", hidden, 1, lateral and lateral(stage))
-            states.append(hidden)
-        states[-1] = hidden.mean((2, 3))
+            states.append(hidden[0])
+        states[-1] = hidden[0].mean((2, 3))
         logits = functional.linear(states[-1], one.weights["fc.weight"], one.weights["fc.bias"])
         return [*states, logits if lateral is None else logits + lateral(5)]

@@ -14,7 +14,17 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-from engram.models._triton_tiles import Tiles, added, beginning, inside, jump, places, put
+from engram.models._triton_tiles import (
+    Tiles,
+    added,
+    beginning,
+    inside,
+    jump,
+    numbers,
+    places,
+    put,
+    row,
+)
 
 
 def forward(
@@ -35,13 +45,13 @@ def forward(
     tiles = Tiles.of(inputs)
     sums, output = tiles.sums(inputs), torch.empty_like(inputs)
     found = weight.new_empty(4, len(weight))
-    programs = sums.shape[1]
+    programs, (settlers, settled) = sums.shape[1], tiles.settled
     with torch.cuda.device_of(inputs):  # kernels go to the device in use
         _measure[(programs, tiles.across)](inputs, sums, *tiles.shape, **tiles.tile)
-        _settle[(tiles.across,)](
+        _settle[(settlers,)](
             *(sums, programs, inputs, weight, bias, mean, variance, found, momentum, epsilon),
             *tiles.shape,
-            CHANNELS=tiles.tile["CHANNELS"],
+            **settled,
         )
         _normalise[tiles.grid](
             *(inputs, inputs if beside is None else beside, found, output, *tiles.shape),
@@ -59,14 +69,13 @@ def _measure(inputs, sums, pixels, channels, PIXELS: tl.constexpr, CHANNELS: tl.
     to about 1e-7 (k − mean)² / variance, and beyond about 1e19 it is not a number.
     """
     channel, known, place = places(channels, PIXELS, CHANNELS)
-    shift = tl.load(inputs + channel, mask=known, other=0.0).to(tl.float32)
+    shift = numbers(inputs, channel, known)
     total = tl.zeros([PIXELS, CHANNELS], tl.float32)
     square = tl.zeros([PIXELS, CHANNELS], tl.float32)
     inputs += beginning(channels, PIXELS)
     for earlier in range(0, pixels, tl.num_programs(0) * PIXELS):
         there = inside(earlier, pixels, known, PIXELS)
-        x = tl.load(inputs + place, mask=there, other=0.0).to(tl.float32)
-        x = tl.where(there, x - shift[None, :], 0.0)
+        x = tl.where(there, numbers(inputs, place, there) - shift[None, :], 0.0)
         total += x
         square += x * x
         inputs += jump(channels, PIXELS)
@@ -94,7 +103,7 @@ def _settle(
     known = channel < channels
     shift = added(sums, programs, channel, channels, CHANNELS) / pixels
     square = added(sums + programs * channels, programs, channel, channels, CHANNELS) / pixels
-    centre = tl.load(inputs + channel, mask=known, other=0.0).to(tl.float32) + shift
+    centre = numbers(inputs, channel, known) + shift
     spread = square - shift * shift
     spread = tl.where(spread < 0, 0.0, spread)  # what is no number stays so
     inverse = 1 / tl.sqrt(spread + epsilon)
@@ -124,11 +133,10 @@ def _normalise(
     CHANNELS: tl.constexpr,
 ):
     channel, known, place = places(channels, PIXELS, CHANNELS)
-    factor = tl.load(found + 2 * channels + channel, mask=known, other=0.0)
-    offset = tl.load(found + 3 * channels + channel, mask=known, other=0.0)
+    factor = row(found, 2, channels, channel, known)
+    offset = row(found, 3, channels, channel, known)
     there, start = inside(0, pixels, known, PIXELS), beginning(channels, PIXELS)
-    x = tl.load(inputs + start + place, mask=there, other=0.0).to(tl.float32)
-    y = x * factor[None, :] + offset[None, :]
+    y = numbers(inputs, start + place, there) * factor[None, :] + offset[None, :]
     if ADD:
-        y += tl.load(beside + start + place, mask=there, other=0.0).to(tl.float32)
+        y += numbers(beside, start + place, there)
     tl.store(output + start + place, tl.where(y <= 0, 0.0, y), mask=there)

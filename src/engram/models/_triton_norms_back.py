@@ -14,59 +14,100 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-from engram.models._triton_tiles import Tiles, added, beginning, inside, jump, places, put
+from engram.models._triton_tiles import (
+    Tiles,
+    added,
+    beginning,
+    inside,
+    jump,
+    numbers,
+    places,
+    put,
+    row,
+)
 
 
 def backward(
-    gradient: Tensor, inputs: Tensor, output: Tensor, weight: Tensor, found: Tensor, *, beside: bool
+    gradient: Tensor,
+    other: Tensor | None,
+    inputs: Tensor,
+    output: Tensor,
+    weight: Tensor,
+    found: Tensor,
+    *,
+    beside: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the gradient at x, at weight and bias [2, channels], and at what was ``beside``."""
+    """Return the gradient at x, at weight and bias [2, channels], and at what was ``beside``.
+
+    The gradient at the output is the sum of the two that are given.
+    """
     tiles = Tiles.of(inputs)
     sums, at_inputs = tiles.sums(inputs), torch.empty_like(inputs)
-    at_beside = torch.empty_like(inputs) if beside else None
+    kept = torch.empty_like(inputs) if beside or other is not None else None
     learned, line = weight.new_empty(2, len(weight)), weight.new_empty(3, len(weight))
-    programs = sums.shape[1]
+    programs, (settlers, settled) = sums.shape[1], tiles.settled
     with torch.cuda.device_of(inputs):  # kernels go to the device in use
         _measure[(programs, tiles.across)](
-            *(gradient, inputs, output, found, sums, *tiles.shape), **tiles.tile
-        )
-        _settle[(tiles.across,)](
-            *(sums, programs, weight, found, learned, line, *tiles.shape),
-            CHANNELS=tiles.tile["CHANNELS"],
-        )
-        _go_back[tiles.grid](
-            *(gradient, inputs, output, line, at_inputs),
-            *(at_inputs if at_beside is None else at_beside, *tiles.shape),
-            ADD=beside,
+            *(gradient, gradient if other is None else other, inputs, output, found),
+            *(inputs if kept is None else kept, sums, *tiles.shape),
+            BESIDE=beside,
+            TWO=other is not None,
             **tiles.tile,
         )
-    return at_inputs, learned, at_beside
+        _settle[(settlers,)](
+            *(sums, programs, weight, found, learned, line, *tiles.shape), **settled
+        )
+        _go_back[tiles.grid](
+            *(gradient if kept is None else kept, inputs, found, line, at_inputs, *tiles.shape),
+            KEPT=kept is not None,
+            **tiles.tile,
+        )
+    return at_inputs, learned, kept if beside else None
 
 
 @triton.jit
 def _measure(
     gradient,
+    other,
     inputs,
     output,
     found,
+    kept,
     sums,
     pixels,
     channels,
+    BESIDE: tl.constexpr,
+    TWO: tl.constexpr,
     PIXELS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Sum g and g (x − mean) of a program's pixels, g being the gradient before the ReLU."""
+    """Sum g and g (x − mean) of a program's pixels, g being the gradient before the ReLU.
+
+    It is kept where it is to be had for less than once more from what it is made of. Without
+    anything beside, what the ReLU was given is had from x for nothing.
+    """
     channel, known, place = places(channels, PIXELS, CHANNELS)
-    centre = tl.load(found + channel, mask=known, other=0.0)
+    centre = row(found, 0, channels, channel, known)
+    factor = row(found, 2, channels, channel, known)
+    offset = row(found, 3, channels, channel, known)
     total = tl.zeros([PIXELS, CHANNELS], tl.float32)
     product = tl.zeros([PIXELS, CHANNELS], tl.float32)
     start = beginning(channels, PIXELS)
     for earlier in range(0, pixels, tl.num_programs(0) * PIXELS):
         there = inside(earlier, pixels, known, PIXELS)
-        y = tl.load(output + start + place, mask=there, other=0.0)
-        g = tl.load(gradient + start + place, mask=there, other=0.0).to(tl.float32)
-        x = tl.load(inputs + start + place, mask=there, other=0.0).to(tl.float32)
+        g = numbers(gradient, start + place, there)
+        x = numbers(inputs, start + place, there)
+        if BESIDE:
+            y = numbers(output, start + place, there)
+        else:
+            y = x * factor[None, :] + offset[None, :]
+        if TWO:
+            g += numbers(other, start + place, there)
         g = tl.where(y <= 0, 0.0, g)
+        if BESIDE or TWO:
+            rounded = g.to(kept.dtype.element_ty)
+            tl.store(kept + start + place, rounded, mask=there)
+            g = rounded.to(tl.float32)
         total += g
         product += g * (x - centre[None, :])
         start += jump(channels, PIXELS)
@@ -80,11 +121,11 @@ def _settle(sums, programs, weight, found, learned, line, pixels, channels, CHAN
     known = channel < channels
     total = added(sums, programs, channel, channels, CHANNELS)
     product = added(sums + programs * channels, programs, channel, channels, CHANNELS)
-    centre = tl.load(found + channel, mask=known, other=0.0)
-    inverse = tl.load(found + channels + channel, mask=known, other=0.0)
+    centre = row(found, 0, channels, channel, known)
+    inverse = row(found, 1, channels, channel, known)
     tl.store(learned + channel, product * inverse, mask=known)
     tl.store(learned + channels + channel, total, mask=known)
-    factor = tl.load(weight + channel, mask=known, other=0.0) * inverse
+    factor = row(weight, 0, channels, channel, known) * inverse
     slope = -factor * inverse * inverse * product / pixels
     tl.store(line + channel, factor, mask=known)
     tl.store(line + channels + channel, slope, mask=known)
@@ -95,26 +136,25 @@ def _settle(sums, programs, weight, found, learned, line, pixels, channels, CHAN
 def _go_back(
     gradient,
     inputs,
-    output,
+    found,
     line,
     at_inputs,
-    at_beside,
     pixels,
     channels,
-    ADD: tl.constexpr,
+    KEPT: tl.constexpr,
     PIXELS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     channel, known, place = places(channels, PIXELS, CHANNELS)
-    factor = tl.load(line + channel, mask=known, other=0.0)
-    slope = tl.load(line + channels + channel, mask=known, other=0.0)
-    offset = tl.load(line + 2 * channels + channel, mask=known, other=0.0)
     there, start = inside(0, pixels, known, PIXELS), beginning(channels, PIXELS)
-    y = tl.load(output + start + place, mask=there, other=0.0)
-    g = tl.load(gradient + start + place, mask=there, other=0.0).to(tl.float32)
-    x = tl.load(inputs + start + place, mask=there, other=0.0).to(tl.float32)
-    g = tl.where(y <= 0, 0.0, g)
-    if ADD:
-        tl.store(at_beside + start + place, g, mask=there)
-    at_x = factor[None, :] * g + slope[None, :] * x + offset[None, :]
+    g = numbers(gradient, start + place, there)
+    x = numbers(inputs, start + place, there)
+    if not KEPT:
+        factor = row(found, 2, channels, channel, known)
+        offset = row(found, 3, channels, channel, known)
+        g = tl.where(x * factor[None, :] + offset[None, :] <= 0, 0.0, g)
+    at_g = row(line, 0, channels, channel, known)
+    slope = row(line, 1, channels, channel, known)
+    rest = row(line, 2, channels, channel, known)
+    at_x = at_g[None, :] * g + slope[None, :] * x + rest[None, :]
     tl.store(at_inputs + start + place, at_x, mask=there)

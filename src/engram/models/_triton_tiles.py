@@ -17,8 +17,9 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-_PROGRAMS = 1056  # that share the pixels out where they are summed
-_ADDED = tl.constexpr(128)  # programs whose sums are added at once
+_PROGRAMS = 1056  # that share a batch of images out where its pixels are summed
+_ADDED = tl.constexpr(512)  # programs whose sums are added at once
+_SETTLED = 16  # channels whose sums one program adds
 
 
 class Tiles(NamedTuple):
@@ -33,7 +34,7 @@ class Tiles(NamedTuple):
         """Cut a batch of images [B, channels, height, width]."""
         channels = images.shape[1]
         width = min(64, max(16, triton.next_power_of_2(channels)))
-        return cls(images.numel() // channels, channels, {"PIXELS": 64, "CHANNELS": width})
+        return cls(images.numel() // channels, channels, {"PIXELS": 32, "CHANNELS": width})
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -46,6 +47,11 @@ class Tiles(NamedTuple):
         return triton.cdiv(self.pixels, self.tile["PIXELS"]), self.across
 
     @property
+    def settled(self) -> tuple[int, dict[str, int]]:
+        """How many programs add up what the others have summed, and the channels of each."""
+        return triton.cdiv(self.channels, _SETTLED), {"CHANNELS": _SETTLED}
+
+    @property
     def across(self) -> int:
         """How many tiles the channels take."""
         count: int = triton.cdiv(self.channels, self.tile["CHANNELS"])
@@ -53,7 +59,7 @@ class Tiles(NamedTuple):
 
     def sums(self, images: Tensor) -> Tensor:
         """Return room for two sums of every channel, by each program that has a share in them."""
-        programs = min(_PROGRAMS, self.grid[0])
+        programs = min(max(1, _PROGRAMS // self.across), self.grid[0])
         return images.new_empty(2, programs, self.channels, dtype=torch.float32)
 
 
@@ -84,6 +90,18 @@ def inside(earlier, pixels, known, PIXELS: tl.constexpr):
     """Return which numbers of a program's tile there are, given the pixels of earlier turns."""
     pixel = earlier + tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     return (pixel < pixels)[:, None] & known[None, :]
+
+
+@triton.jit
+def numbers(images, place, there):
+    """Load a tile's numbers."""
+    return tl.load(images + place, mask=there, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def row(table, number, channels, channel, known):
+    """Load a program's channels of one row of a table."""
+    return tl.load(table + number * channels + channel, mask=known, other=0.0)
 
 
 @triton.jit
