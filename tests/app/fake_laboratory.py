@@ -70,6 +70,10 @@ class Progress(NamedTuple):
     steps: int
 
 
+class OutOfMemoryError(RuntimeError):
+    """As torch calls its own."""
+
+
 class SettingHelp(NamedTuple):
     name: str
     value: object
@@ -248,6 +252,14 @@ def _go_wrong(fault, checkpoint, resumed, specs, seeds):
         checkpoint.save(specs, seeds)
         checkpoint.tell("a line to\nthe user")
         os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "small-gpu" and len(seeds) > 2:
+        checkpoint.save(specs, seeds)
+        try:
+            raise OutOfMemoryError("CUDA out of memory.")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+    if fault == "tiny-gpu":
+        raise OutOfMemoryError("CUDA out of memory.")
     if fault == "raise":
         raise RuntimeError("two\nlines \x1b[31m")
     if fault == "exit":

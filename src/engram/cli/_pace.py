@@ -40,6 +40,12 @@ class Pace:
         self._shares[unit] = progress.step / progress.steps * len(unit.seeds)
         self._first = self._first or (self.share, self._clock())
 
+    def forget(self, unit: runs.Unit) -> None:
+        """Take back what was noted of a unit, and reckon from the next report on."""
+        self._steps.pop(unit, None)
+        self._shares.pop(unit, None)
+        self._first = None
+
     def end(self, unit: runs.Unit) -> None:
         """Note that a unit has ended, well or not."""
         self.ended += len(unit.seeds)

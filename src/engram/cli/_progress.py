@@ -53,6 +53,11 @@ class Lines:
         """Print what there is to say."""
         self._say(f"{unit.name}: {line}")
 
+    def cut(self, unit: runs.Unit, line: str) -> None:
+        """Print why a unit begins anew in parts."""
+        self._pace.forget(unit)
+        self.told(unit, line)
+
     def ended(self, unit: runs.Unit, failure: str | None) -> None:
         """Print that a unit has ended."""
         self._pace.end(unit)
@@ -94,15 +99,24 @@ class Bars:
         """Leave a line."""
         self._display.console.print(f"{unit.name}: {line}", markup=False, highlight=False)
 
+    def cut(self, unit: runs.Unit, line: str) -> None:
+        """Take a unit's bar away; leave the line."""
+        self._pace.forget(unit)
+        self._remove(unit)
+        self.told(unit, line)
+
     def ended(self, unit: runs.Unit, failure: str | None) -> None:
         """Take a unit's bar away; leave a line if it failed."""
         self._pace.end(unit)
-        if unit in self._bars:
-            self._display.remove_task(self._bars.pop(unit))
+        self._remove(unit)
         if failure is not None:
             text = f"{unit.name} failed: {failure}"
             self._display.console.print(text, markup=False, highlight=False)
         self._move_all()
+
+    def _remove(self, unit: runs.Unit) -> None:
+        if unit in self._bars:
+            self._display.remove_task(self._bars.pop(unit))
 
     def _move_all(self) -> None:
         where = f"{self._pace.ended} ended, {self._pace}"

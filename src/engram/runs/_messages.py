@@ -36,10 +36,14 @@ class Failed(NamedTuple):
     reason: str
 
 
+class TooLarge(NamedTuple):
+    """A GPU has too little memory for all runs of a unit at once."""
+
+
 class Died(NamedTuple):
     """What became of a worker's process, in one sentence."""
 
     reason: str
 
 
-Message: TypeAlias = Advanced | Told | Finished | Stopped | Failed | Died
+Message: TypeAlias = Advanced | Told | Finished | Stopped | Failed | TooLarge | Died

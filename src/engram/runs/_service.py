@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
-from engram.runs._messages import Advanced, Failed, Finished, Stopped, Told
+from engram.runs._messages import Advanced, Failed, Finished, Stopped, Told, TooLarge
 from engram.runs._stamp import printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Service:
             os._exit(1)
         self._checkpoint.pause()
 
-    def train(self, unit: Unit, place: Place | None) -> Finished | Stopped | Failed:
+    def train(self, unit: Unit, place: Place | None) -> Finished | Stopped | Failed | TooLarge:
         """Train a unit, from where it was saved."""
         try:
             if place is not None:
@@ -71,6 +71,8 @@ class _Service:
         except Exception as error:
             if self._checkpoint is not None and isinstance(error, self._checkpoint.Paused):
                 return Stopped()
+            if len(unit.runs) > 1 and _lacks_memory(error):
+                return TooLarge()
             where = traceback.extract_tb(error.__traceback__)[-1]
             name = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
             return Failed(printable(f"{name}: {error}"))
@@ -85,6 +87,14 @@ class _Service:
 
     def _tell(self, line: str) -> None:
         self._pipe.send(Told(printable(line)))
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether a GPU had none left, or that was so before an error came of it."""
+    if error is None:
+        return False
+    # By its name: whoever does not train does without torch.
+    return type(error).__name__ == "OutOfMemoryError" or _lacks_memory(error.__context__)
 
 
 def _die_with_parent() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Protocol
 
 from engram.errors import EngramError
-from engram.runs._messages import Advanced, Died, Failed, Finished, Stopped, Told
+from engram.runs._messages import Advanced, Died, Failed, Finished, Stopped, Told, TooLarge
 from engram.runs._row import record
 from engram.runs._step_files import write_steps
 from engram.runs._worker import Worker
@@ -32,6 +33,9 @@ class Listener(Protocol):
 
     def told(self, unit: Unit, line: str) -> None:
         """Hear what there is to say of a unit."""
+
+    def cut(self, unit: Unit, line: str) -> None:
+        """Hear that a unit begins anew in parts, and what there is to say of it."""
 
     def ended(self, unit: Unit, failure: str | None) -> None:
         """Hear that a unit is stored, or has failed for the reason given."""
@@ -109,7 +113,12 @@ class Shift:
             self._end(unit, self._keep(unit, message.outcomes))
         elif isinstance(message, Failed):
             self._end(unit, message.reason)
-        elif not self.stopping:  # what was stopped is resumed by the next command
+        elif self.stopping:
+            return  # the next command goes on with it
+        elif isinstance(message, TooLarge):
+            worker.kill()  # whatever it still holds of the unit's memory
+            self._halve(unit)
+        else:
             self._again(unit, message)
 
     def _again(self, unit: Unit, message: Stopped | Died) -> None:
@@ -121,6 +130,16 @@ class Shift:
             self._died.add(unit)
             self._listener.told(unit, f"{message.reason} It is run again.")
         self.pending.appendleft(unit)
+
+    def _halve(self, unit: Unit) -> None:
+        """Run a unit's runs in two parts."""
+        if unit in self._places:
+            self._places[unit].remove()
+        line = "the GPU has too little memory for all at once. They are trained in two parts."
+        self._listener.cut(unit, line)
+        middle = -(-len(unit.runs) // 2)
+        for runs in (unit.runs[middle:], unit.runs[:middle]):
+            self.pending.appendleft(replace(unit, runs=runs))
 
     def _keep(self, unit: Unit, outcomes: Sequence[Outcome]) -> str | None:
         """Store what came of a unit, then remove its checkpoint; or return what is wrong with it.
