@@ -57,8 +57,8 @@ def test_without_a_gpu_nobody_asks_whether_they_work(monkeypatch):
 
 
 def test_whatever_goes_wrong_at_the_trial_there_is_a_way_without(monkeypatch):
-    def fail(*shape, device):
-        raise RuntimeError(f"no room for {shape} on {device}")
+    def fail(*shape, **options):
+        raise RuntimeError(f"no room for {shape} with {options}")
 
     monkeypatch.setattr(torch, "ones", fail)
     assert not _works._works.__wrapped__(torch.device("cpu"))

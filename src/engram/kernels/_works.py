@@ -52,9 +52,20 @@ def _start(device: str) -> None:
 def _works(device: torch.device) -> bool:
     """Try it; Triton may be missing, or the C compiler that it needs."""
     try:
+        _wake_autograd(device)
         from engram.kernels import _triton_trial
 
         _triton_trial.multiply(torch.ones(2, _triton_trial.SIDE, _triton_trial.SIDE, device=device))
     except Exception:  # whatever it is, there is a way without
         return False
     return True
+
+
+def _wake_autograd(device: torch.device) -> None:
+    """Let the thread that goes back along a GPU's graphs launch a kernel.
+
+    Of one that has not, cuBLAS warns before it multiplies.
+    """
+    with torch.enable_grad():
+        one = torch.ones(1, device=device, requires_grad=True)
+        torch.autograd.grad(one * one, one)
