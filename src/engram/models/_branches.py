@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
@@ -27,22 +26,18 @@ class Branches:
         self._device = device
         self._count, self._used = 0, dict[torch.cuda.Stream, None]()
 
-    @contextmanager
-    def branch(self) -> Iterator[None]:
+    def branch(self) -> AbstractContextManager[object]:
         """Do a piece of work beside the others."""
         if self._device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
-            yield
-            return
+            return _IN_TURN
         here = torch.cuda.current_stream(self._device)
         aside = _stream(here, self._count % _MOST)
         self._count += 1
         if aside is None:
-            yield
-            return
+            return _IN_TURN
         aside.wait_stream(here)
         self._used[aside] = None
-        with torch.cuda.stream(aside):
-            yield
+        return torch.cuda.stream(aside)
 
     def join(self) -> None:
         """Go on when all of it is done."""
@@ -50,6 +45,7 @@ class Branches:
             torch.cuda.current_stream(self._device).wait_stream(aside)
 
 
+_IN_TURN = nullcontext()  # one for all: it is asked for several times a step
 _MOST = 8  # at the same time; more are dealt out in turn
 _POOL = 32  # streams of a GPU that torch has, and gives in turn
 

@@ -26,7 +26,12 @@ class MLP(Network):
 
     def __init__(self, sizes: Sequence[int] = (784, 256, 256, 10), *, tf32: bool = False) -> None:
         self.sizes, self.tf32 = tuple(sizes), tf32
-        self.size = sum(inputs * outputs + outputs for inputs, outputs in pairwise(self.sizes))
+        self._lengths = [
+            length
+            for inputs, outputs in pairwise(self.sizes)
+            for length in (inputs * outputs, outputs)
+        ]
+        self.size = sum(self._lengths)
 
     def initialise(self, source: np.random.Generator) -> Tensor:
         """Draw one run's parameters [d]."""
@@ -38,14 +43,12 @@ class MLP(Network):
     def layers(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each layer's weight [..., inputs, outputs] and bias [..., 1, outputs] as views."""
         *others, _ = flat.shape
-        start = 0
+        parts = iter(flat.split_with_sizes(self._lengths, -1))
         for inputs, outputs in pairwise(self.sizes):
-            middle = start + inputs * outputs
             yield (
-                flat[..., start:middle].view(*others, inputs, outputs),
-                flat[..., middle : middle + outputs].view(*others, 1, outputs),
+                next(parts).view(*others, inputs, outputs),
+                next(parts).view(*others, 1, outputs),
             )
-            start = middle + outputs
 
     def forward(
         self,
