@@ -253,13 +253,17 @@ def _go_wrong(fault, checkpoint, resumed, specs, seeds):
         checkpoint.tell("a line to\nthe user")
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "small-gpu" and len(seeds) > 2:
-        checkpoint.save(specs, seeds)
         try:
             raise OutOfMemoryError("CUDA out of memory.")
         finally:
             raise RuntimeError("operation failed due to a previous error during capture")
     if fault == "tiny-gpu":
-        raise OutOfMemoryError("CUDA out of memory.")
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
+    if fault == "handler":
+        try:
+            raise OutOfMemoryError("CUDA out of memory.")
+        finally:
+            raise KeyError("a bug of its own")
     if fault == "raise":
         raise RuntimeError("two\nlines \x1b[31m")
     if fault == "exit":

@@ -1,6 +1,7 @@
 """Stacks that a GPU has no room for are trained in parts."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from fake_laboratory import unit_of
@@ -10,6 +11,8 @@ from rich.progress import Progress
 from engram.cli._pace import Pace
 from engram.cli._progress import Bars, Lines
 from engram.runs import Checkpoints, execute
+from engram.runs._messages import TooLarge
+from engram.runs._shift import Shift
 
 LINE = "the GPU has too little memory for all at once. They are trained in two parts."
 
@@ -29,15 +32,30 @@ class Heard:
 
 
 @pytest.fixture
-def trained(laboratory, store, tmp_path):
+def unit(laboratory, tmp_path):
+    """Make a unit that goes wrong."""
+
+    def make(fault, seeds):
+        given = {"fault": fault, "faulty_seed": str(seeds[0]), "trace": str(tmp_path / "trace")}
+        spec = laboratory.specify("permuted-mnist", "van", tasks=2, overrides=given)
+        return unit_of(spec, seeds, record_every=3, deterministic=True)
+
+    return make
+
+
+@pytest.fixture
+def checkpoints(store, laboratory):
+    return Checkpoints.beside(store, 60.0, laboratory)
+
+
+@pytest.fixture
+def trained(laboratory, store, checkpoints, tmp_path):
     """Train a unit; return who heard of it, what was tried, and how many have failed."""
 
-    def train(fault, seeds):
-        given = {"fault": fault, "faulty_seed": "0", "trace": str(tmp_path / "trace")}
-        spec = laboratory.specify("permuted-mnist", "van", tasks=2, overrides=given)
-        heard, checkpoints = Heard(), Checkpoints.beside(store, 60.0, laboratory)
+    def train(unit, heard=None):
+        heard = heard or Heard()
         failures = execute(
-            [unit_of(spec, seeds, record_every=3)],
+            [unit],
             store,
             laboratory.run,
             device="cuda",
@@ -45,15 +63,14 @@ def trained(laboratory, store, tmp_path):
             listener=heard,
             checkpoints=checkpoints,
         )
-        assert not checkpoints.folder.exists()
         lines = (tmp_path / "trace").read_text().splitlines()
         return heard, [json.loads(line) for line in lines], failures
 
     return train
 
 
-def test_a_stack_is_halved_until_it_fits(trained, store):
-    heard, tried, failures = trained("small-gpu", (0, 1, 2, 3, 4))
+def test_a_stack_is_halved_until_it_fits(unit, trained, store, checkpoints):
+    heard, tried, failures = trained(unit("small-gpu", (0, 1, 2, 3, 4)))
     assert failures == 0
     assert heard.cuts == [((0, 1, 2, 3, 4), LINE), ((0, 1, 2), LINE)]
     assert heard.ends == [((0, 1), None), ((2,), None), ((3, 4), None)]
@@ -68,16 +85,69 @@ def test_a_stack_is_halved_until_it_fits(trained, store):
     assert len(set(workers)) == 3  # none goes on with memory that it may still hold
     assert {row.seed for row in store.rows()} == {0, 1, 2, 3, 4}
     assert all("recorded_steps" in row.outcome["facts"] for row in store.rows())
+    assert all(row.outcome["facts"]["deterministic"] for row in store.rows())
+    assert not checkpoints.folder.exists()
 
 
-def test_a_run_for_which_there_is_no_room_alone_fails_and_takes_no_other_with_it(trained, store):
-    heard, _, failures = trained("tiny-gpu", (0, 1, 2))
-    assert failures == 1
-    assert [seeds for seeds, _ in heard.cuts] == [(0, 1, 2), (0, 1)]
-    failed = dict(heard.ends)
-    assert failed.pop((0,)).endswith("CUDA out of memory.")
-    assert failed == {(1,): None, (2,): None}
-    assert {row.seed for row in store.rows()} == {1, 2}
+def test_where_there_is_no_room_for_one_run_none_is_tried_after_it(unit, trained, store):
+    heard, tried, failures = trained(unit("tiny-gpu", tuple(range(8))))
+    assert failures == 4
+    assert [seeds for _, seeds, _, _ in tried] == [[*range(8)], [*range(4)], [0, 1], [0]]
+    assert [seeds for seeds, _ in heard.ends] == [(0,), (1,), (2, 3), (4, 5, 6, 7)]
+    assert all(reason.endswith("CUBLAS_STATUS_ALLOC_FAILED") for _, reason in heard.ends)
+    assert store.rows() == []
+
+
+def test_what_was_saved_of_a_whole_stack_is_kept(unit, trained, checkpoints, laboratory):
+    whole = unit("tiny-gpu", (0, 1, 2))
+    path = checkpoints.place(whole, "cuda").path
+    laboratory.Checkpoint(path).save(whole.specs, whole.seeds)
+    heard, tried, failures = trained(whole)
+    assert (failures, len(tried), heard.cuts) == (1, 1, [])
+    assert heard.ends[0][1].endswith(
+        "What was saved stays; fewer seeds at a time need less memory."
+    )
+    assert path.exists()
+
+
+@pytest.mark.parametrize("saved", [(0, 1), (2,), (1, 2, 3), (3, 4)])
+def test_what_was_saved_of_a_part_is_gone_on_with(saved, unit, trained, checkpoints, laboratory):
+    whole, part = unit("", (0, 1, 2, 3, 4)), unit("", (0, 1, 2, 3, 4)).part(saved[0], saved[-1] + 1)
+    laboratory.Checkpoint(checkpoints.place(part, "cuda").path).save(part.specs, part.seeds)
+    _, tried, failures = trained(whole)
+    others = [seed for seed in range(5) if seed not in saved]
+    parts = [[*saved], [each for each in others if each < saved[0]]]
+    parts.append([each for each in others if each > saved[0]])
+    assert failures == 0
+    assert [(seeds, resumed) for _, seeds, _, resumed in tried] == [
+        (seeds, seeds == [*saved]) for seeds in sorted(parts) if seeds
+    ]
+    assert not checkpoints.folder.exists()
+
+
+def test_what_was_saved_of_others_cuts_nothing(unit, trained, checkpoints, laboratory):
+    for seeds in ((7,), (1, 3), (4, 5)):
+        other = unit("", seeds)
+        laboratory.Checkpoint(checkpoints.place(other, "cuda").path).save(other.specs, seeds)
+    alike = unit("", (1, 2))  # but not of this device
+    laboratory.Checkpoint(checkpoints.place(alike, "cpu").path).save(alike.specs, alike.seeds)
+    _, tried, _ = trained(unit("", (0, 1, 2, 3, 4)))
+    assert [seeds for _, seeds, _, _ in tried] == [[0, 1, 2, 3, 4]]
+
+
+def test_an_error_while_another_is_handled_is_told_at_once(unit, trained):
+    heard, tried, failures = trained(unit("handler", (0, 1, 2)))
+    assert (failures, len(tried), heard.cuts) == (1, 1, [])
+    assert "a bug of its own" in heard.ends[0][1]
+
+
+def test_who_is_stopped_is_not_cut(store, laboratory, unit):
+    shift = Shift(store, laboratory.run, "cuda", "engram run", Heard(), None)
+    whole = unit("small-gpu", (0, 1, 2))
+    worker = SimpleNamespace(unit=whole, receive=lambda: TooLarge("no room"))
+    shift.stopping = True
+    shift.attend([worker])
+    assert (shift.busy, shift.failures, worker.unit) == (False, 0, None)
 
 
 def test_the_pace_forgets_what_was_given_up(laboratory):
@@ -89,15 +159,20 @@ def test_the_pace_forgets_what_was_given_up(laboratory):
     pace.forget(unit)
     assert pace.share == 0
     assert str(pace) == "0 steps/s"
+    for now[0], step in ((20.0, 50), (30.0, 100)):  # the time left is reckoned from here on
+        pace.advance(unit, laboratory.Progress(0, 17, step, 200))
+    assert str(pace) == "7 steps/s, 0:00:20 left"
 
 
 @pytest.mark.parametrize("bars", [False, True])
 def test_a_line_says_why(laboratory, bars, capsys):
     unit = unit_of(laboratory.specify("permuted-mnist", "van"), (0, 1))
     with Progress(console=Console(stderr=True, width=200)) as display:
-        listener = Bars(Pace([unit]), display) if bars else Lines(Pace([unit]))
+        pace = Pace([unit])
+        listener = Bars(pace, display) if bars else Lines(pace)
         listener.advanced(unit, laboratory.Progress(0, 17, 100, 200))
         listener.cut(unit, LINE)
-        shown = [task.description for task in display.tasks]
-    assert shown == (["all 2 runs"] if bars else [])
+        shown = [(task.description, task.completed) for task in display.tasks]
+    assert pace.share == 0
+    assert shown == ([("all 2 runs", 0)] if bars else [])
     assert f"van, 2 seeds: {LINE}" in capsys.readouterr().err

@@ -62,3 +62,11 @@ def test_whatever_goes_wrong_at_the_trial_there_is_a_way_without(monkeypatch):
 
     monkeypatch.setattr(torch, "ones", fail)
     assert not _works._works.__wrapped__(torch.device("cpu"))
+
+
+def test_asked_for_first_without_gradients_the_trial_goes_well_all_the_same(monkeypatch):
+    woken = []
+    monkeypatch.setattr(torch.autograd, "grad", lambda output, _: woken.append(output))
+    with torch.inference_mode():
+        _works._wake_autograd(torch.device("cpu"))
+    assert woken[0].requires_grad

@@ -31,10 +31,10 @@ def drawn(shape, *, beside, dtype=torch.float32, seed=0):
 
 def plain(*given):
     """The same in float64, by torch."""
-    return rectified(*given).relu()
+    return unrectified(*given).relu()
 
 
-def rectified(images, weight, bias, beside, averages, epsilon):
+def unrectified(images, weight, bias, beside, averages, epsilon):
     """What the ReLU is given."""
     mean, variance = averages.mean, averages.variance
     normal = functional.batch_norm(
@@ -54,7 +54,7 @@ def test_what_comes_out_and_what_goes_back(shape, beside, readers, dtype):
     given = drawn(shape, beside=beside, dtype=dtype)
     averages = Averages(torch.zeros(shape[1]), torch.ones(shape[1]), 0.1)
     leaves = [each for each in given if each is not None]
-    twice, before = rectified_norm(*given, averages, 1e-3), rectified(*given, averages, 1e-3)
+    twice, before = rectified_norm(*given, averages, 1e-3), unrectified(*given, averages, 1e-3)
     ours, exact = twice[0], before.relu()
     assert ours.dtype == dtype
     assert torch.equal(*twice)
@@ -104,6 +104,10 @@ def test_many_tiles_are_summed(programs, interpreted, monkeypatch):
     exact = plain(images, weight, bias, None, averages, 1e-3)
     ours, _ = rectified_norm(images, weight, bias, None, averages, 1e-3)
     torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4)
+    leaves, back = [images, weight, bias], torch.randn(ours.shape)
+    found = torch.autograd.grad(ours, leaves, back)
+    expected = torch.autograd.grad(exact, leaves, back.double())
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_gradients_that_lie_otherwise_are_gradients_all_the_same():
@@ -130,6 +134,26 @@ def test_what_was_added_and_is_not_asked_for_counts_all_the_same():
     )
     for one, other in zip(asked, silent, strict=True):
         assert torch.equal(one, other)
+
+
+class Silent(torch.autograd.Function):
+    """Has no gradient for what it is given."""
+
+    @staticmethod
+    def forward(ctx, given):  # noqa: ARG004
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # noqa: ARG004
+        return None
+
+
+def test_where_no_gradient_comes_back_none_goes_further():
+    images, weight, bias, _ = drawn((2, 3, 4, 5), beside=False)
+    averages = Averages(torch.zeros(3), torch.ones(3), 0.1)
+    output, _ = rectified_norm(images, weight, bias, None, averages, 1e-3)
+    Silent.apply(output).sum().backward()
+    assert images.grad is None
 
 
 def test_a_second_derivative_is_refused():

@@ -104,6 +104,7 @@ class Bars:
         self._pace.forget(unit)
         self._remove(unit)
         self.told(unit, line)
+        self._move_all()
 
     def ended(self, unit: runs.Unit, failure: str | None) -> None:
         """Take a unit's bar away; leave a line if it failed."""

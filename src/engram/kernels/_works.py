@@ -51,8 +51,9 @@ def _start(device: str) -> None:
 @cache
 def _works(device: torch.device) -> bool:
     """Try it; Triton may be missing, or the C compiler that it needs."""
-    try:
+    with suppress(Exception):
         _wake_autograd(device)
+    try:
         from engram.kernels import _triton_trial
 
         _triton_trial.multiply(torch.ones(2, _triton_trial.SIDE, _triton_trial.SIDE, device=device))
@@ -66,6 +67,6 @@ def _wake_autograd(device: torch.device) -> None:
 
     Of one that has not, cuBLAS warns before it multiplies.
     """
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         one = torch.ones(1, device=device, requires_grad=True)
         torch.autograd.grad(one * one, one)

@@ -78,14 +78,16 @@ class _RectifiedNorm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         from engram.models import _triton_norms_back
 
-        first, *others = (
+        given = [
             each.contiguous(memory_format=torch.channels_last)
             for each in gradients
             if each is not None
-        )
+        ]
+        if not given:
+            return (None,) * 6
         images, output, weight, found = ctx.saved_tensors
         at_images, (at_weight, at_bias), at_beside = _triton_norms_back.backward(
-            *(first, others[0] if others else None, images, output, weight, found),
+            *(given[0], given[1] if given[1:] else None, images, output, weight, found),
             beside=ctx.beside,
         )
         return at_images, at_weight, at_bias, at_beside, None, None

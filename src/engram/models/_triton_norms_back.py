@@ -83,8 +83,8 @@ def _measure(
 ):
     """Sum g and g (x − mean) of a program's pixels, g being the gradient before the ReLU.
 
-    It is kept where it is to be had for less than once more from what it is made of. Without
-    anything beside, what the ReLU was given is had from x for nothing.
+    Where g takes more than the gradient and x to compute, it is kept for `_go_back`. Without
+    anything beside, x alone tells what the ReLU was given.
     """
     channel, known, place = places(channels, PIXELS, CHANNELS)
     centre = row(found, 0, channels, channel, known)

@@ -73,6 +73,22 @@ class Checkpoints:
         have = self._results(identities, unit.seeds)
         return Place(self.kind, self.folder / f"{name}.{have}.safetensors", self.every)
 
+    def parted(self, unit: Unit, device: str) -> list[Unit]:
+        """Cut a unit where some of its runs were saved as a unit of their own."""
+        if len(unit.runs) < 2 or self.place(unit, device).path.exists():
+            return [unit] if unit.runs else []
+        runs = [address(spec.identity(), seed) for spec, seed in unit.runs]
+        for path in self.kind.saved_in(self.folder):
+            held = self.kind.peek(path)
+            saved = [] if held is None else [*map(address, held["identities"], held["seeds"])]
+            start = runs.index(saved[0]) if saved and saved[0] in runs else len(runs)
+            stop = start + len(saved)
+            part = unit.part(start, stop)
+            if saved and runs[start:stop] == saved and self.place(part, device).path == path:
+                before, after = unit.part(0, start), unit.part(stop, len(runs))
+                return [*self.parted(before, device), part, *self.parted(after, device)]
+        return [unit]
+
     def make_folder(self) -> None:
         """Make the folder, or say why there can be none, before any training time is spent."""
         try:

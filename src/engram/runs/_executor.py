@@ -38,6 +38,7 @@ def execute(
         checkpoints.remove_stale()
         if units:
             checkpoints.make_folder()
+        units = [part for unit in units for part in checkpoints.parted(unit, device)]
     shift = Shift(store, run, device, command, listener, checkpoints)
     try:
         with Interrupt() as interrupt:

@@ -37,7 +37,9 @@ class Failed(NamedTuple):
 
 
 class TooLarge(NamedTuple):
-    """A GPU has too little memory for all runs of a unit at once."""
+    """A GPU has too little memory for a unit: what it said, in one sentence."""
+
+    reason: str
 
 
 class Died(NamedTuple):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engram.runs._units import Unit
 
 _INTERVAL = 0.1  # seconds between two reports of progress
+_NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as torch and Triton, cuBLAS and cuDNN put it
 
 
 def serve(pipe: Connection, run: Run, device: str) -> None:
@@ -71,11 +72,10 @@ class _Service:
         except Exception as error:
             if self._checkpoint is not None and isinstance(error, self._checkpoint.Paused):
                 return Stopped()
-            if len(unit.runs) > 1 and _lacks_memory(error):
-                return TooLarge()
             where = traceback.extract_tb(error.__traceback__)[-1]
             name = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
-            return Failed(printable(f"{name}: {error}"))
+            kind = TooLarge if _lacks_memory(error) else Failed
+            return kind(printable(f"{name}: {error}"))
         finally:
             self._checkpoint = None
 
@@ -90,11 +90,12 @@ class _Service:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether a GPU had none left, or that was so before an error came of it."""
-    if error is None:
-        return False
-    # By its name: whoever does not train does without torch.
-    return type(error).__name__ == "OutOfMemoryError" or _lacks_memory(error.__context__)
+    """Whether a GPU had none left; while a graph is recorded, torch says another thing after it."""
+    while isinstance(error, RuntimeError):
+        if any(sign in str(error) for sign in _NO_MEMORY):
+            return True
+        error = None if error.__suppress_context__ else error.__context__
+    return False
 
 
 def _die_with_parent() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,6 +56,7 @@ class Shift:
         self._command, self._listener, self._checkpoints = command, listener, checkpoints
         self._places: dict[Unit, Place] = {}
         self._died: set[Unit] = set()
+        self._wholes: dict[Unit, Unit] = {}  # of a part that was cut off
         self.pending: deque[Unit] = deque()
         self.crew: list[Worker] = []
         self.failures = 0
@@ -117,7 +117,7 @@ class Shift:
             return  # the next command goes on with it
         elif isinstance(message, TooLarge):
             worker.kill()  # whatever it still holds of the unit's memory
-            self._halve(unit)
+            self._cut(unit, message.reason)
         else:
             self._again(unit, message)
 
@@ -131,15 +131,27 @@ class Shift:
             self._listener.told(unit, f"{message.reason} It is run again.")
         self.pending.appendleft(unit)
 
-    def _halve(self, unit: Unit) -> None:
-        """Run a unit's runs in two parts."""
-        if unit in self._places:
-            self._places[unit].remove()
-        line = "the GPU has too little memory for all at once. They are trained in two parts."
-        self._listener.cut(unit, line)
-        middle = -(-len(unit.runs) // 2)
-        for runs in (unit.runs[middle:], unit.runs[:middle]):
-            self.pending.appendleft(replace(unit, runs=runs))
+    def _cut(self, unit: Unit, reason: str) -> None:
+        """Run a unit's runs in two parts; end it if it has one run, or is saved as a whole.
+
+        Where one run has too little memory, so have the other parts of what it was cut from.
+        """
+        whole = self._wholes.pop(unit, unit)
+        if unit in self._places and self._places[unit].path.exists():
+            kept = "What was saved stays; fewer seeds at a time need less memory."
+            self._end(unit, f"{reason} {kept}")
+        elif len(unit.runs) == 1:
+            others = [part for part in self.pending if self._wholes.get(part) is whole]
+            for part in (unit, *others):
+                self._end(part, reason)
+            self.pending = deque(part for part in self.pending if part not in others)
+        else:
+            line = "the GPU has too little memory for all at once. They are trained in two parts."
+            self._listener.cut(unit, line)
+            count, middle = len(unit.runs), -(-len(unit.runs) // 2)
+            for part in (unit.part(middle, count), unit.part(0, middle)):
+                self._wholes[part] = whole
+                self.pending.appendleft(part)
 
     def _keep(self, unit: Unit, outcomes: Sequence[Outcome]) -> str | None:
         """Store what came of a unit, then remove its checkpoint; or return what is wrong with it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engram.runs._address import address
@@ -21,6 +21,10 @@ class Unit:
     runs: tuple[tuple[Spec, int], ...]
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
     deterministic: bool = False  # whether a GPU is to have the same bits each time
+
+    def part(self, start: int, stop: int) -> Unit:
+        """Return the unit of some of its runs."""
+        return replace(self, runs=self.runs[start:stop])
 
     @property
     def specs(self) -> tuple[Spec, ...]:
