@@ -12,6 +12,7 @@ from engram.cli._pace import Pace
 from engram.cli._progress import Bars, Lines
 from engram.runs import Checkpoints, execute
 from engram.runs._messages import TooLarge
+from engram.runs._service import _lacks_memory
 from engram.runs._shift import Shift
 
 LINE = "the GPU has too little memory for all at once. They are trained in two parts."
@@ -139,6 +140,20 @@ def test_an_error_while_another_is_handled_is_told_at_once(unit, trained):
     heard, tried, failures = trained(unit("handler", (0, 1, 2)))
     assert (failures, len(tried), heard.cuts) == (1, 1, [])
     assert "a bug of its own" in heard.ends[0][1]
+
+
+def test_whose_words_are_taken_for_a_lack_of_memory():
+    full, capture, other = RuntimeError("CUDA out of memory."), RuntimeError("capture"), KeyError()
+    assert not _lacks_memory(capture)
+    capture.__context__ = full
+    other.__context__ = full
+    assert [_lacks_memory(each) for each in (full, capture, other)] == [True, True, False]
+    capture.__suppress_context__ = True
+    assert not _lacks_memory(capture)
+    round_about = RuntimeError("one")
+    round_about.__context__ = RuntimeError("another")
+    round_about.__context__.__context__ = round_about
+    assert not _lacks_memory(round_about)
 
 
 def test_who_is_stopped_is_not_cut(store, laboratory, unit):

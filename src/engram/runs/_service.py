@@ -91,9 +91,11 @@ class _Service:
 
 def _lacks_memory(error: BaseException | None) -> bool:
     """Whether a GPU had none left; while a graph is recorded, torch says another thing after it."""
-    while isinstance(error, RuntimeError):
+    seen = set[int]()  # whoever sets a context can set a circle of them
+    while isinstance(error, RuntimeError) and id(error) not in seen:
         if any(sign in str(error) for sign in _NO_MEMORY):
             return True
+        seen.add(id(error))
         error = None if error.__suppress_context__ else error.__context__
     return False
 
