@@ -17,25 +17,9 @@ from engram.errors import EngramError
 from engram.runs import Store, Unit, check_disk, check_seeds, execute, plan_units, resolve_device
 from engram.runs._shift import Shift
 from engram.runs._units import _parts
+from listeners import Heard
 
 HERE = Path(__file__).parent
-
-
-class Heard:
-    def __init__(self):
-        self.progress, self.stored, self.failed, self.lines = [], [], [], []
-
-    def advanced(self, unit, progress):
-        self.progress.append((unit.name, progress))
-
-    def told(self, unit, line):
-        self.lines.append((unit.name, line))
-
-    def ended(self, unit, failure):
-        if failure is None:
-            self.stored.append(unit.name)
-        else:
-            self.failed.append((unit, failure))
 
 
 @pytest.fixture

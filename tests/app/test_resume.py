@@ -21,6 +21,7 @@ from engram.errors import EngramError
 from engram.runs import Checkpoints, Store, Terminated, execute, plan_units
 from engram.runs import _store as stores
 from engram.runs._interrupt import Interrupt
+from listeners import Heard
 
 HERE = Path(__file__).parent
 
@@ -31,20 +32,6 @@ def _listens():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-class Heard:
-    def __init__(self):
-        self.lines, self.stored, self.failed = [], [], []
-
-    def advanced(self, unit, progress):
-        pass
-
-    def told(self, unit, line):
-        self.lines.append((unit.name, line))
-
-    def ended(self, unit, failure):
-        (self.stored if failure is None else self.failed).append(unit.name)
 
 
 @pytest.fixture

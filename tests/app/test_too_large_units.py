@@ -14,22 +14,9 @@ from engram.runs import Checkpoints, execute
 from engram.runs._messages import TooLarge
 from engram.runs._service import _lacks_memory
 from engram.runs._shift import Shift
+from listeners import Heard
 
 LINE = "the GPU has too little memory for all at once. They are trained in two parts."
-
-
-class Heard:
-    def __init__(self):
-        self.cuts, self.ends = [], []
-
-    def advanced(self, unit, progress):
-        pass
-
-    def cut(self, unit, line):
-        self.cuts.append((unit.seeds, line))
-
-    def ended(self, unit, failure):
-        self.ends.append((unit.seeds, failure))
 
 
 @pytest.fixture
@@ -53,8 +40,8 @@ def checkpoints(store, laboratory):
 def trained(laboratory, store, checkpoints, tmp_path):
     """Train a unit; return who heard of it, what was tried, and how many have failed."""
 
-    def train(unit, heard=None):
-        heard = heard or Heard()
+    def train(unit):
+        heard = Heard()
         failures = execute(
             [unit],
             store,

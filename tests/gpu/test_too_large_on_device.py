@@ -7,6 +7,7 @@ import torch
 
 from engram.protocol import Checkpoint, run, specify
 from engram.runs import Checkpoints, Store, Unit, execute
+from listeners import Heard
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -26,20 +27,6 @@ def bytes_of(spec, seeds):
     before = torch.cuda.memory_allocated()
     run(spec, seeds, device="cuda")
     return torch.cuda.max_memory_allocated() - before
-
-
-class Heard:
-    def __init__(self):
-        self.cuts, self.ends = [], []
-
-    def advanced(self, unit, progress):
-        pass
-
-    def cut(self, unit, line):
-        self.cuts.append((unit.seeds, line))
-
-    def ended(self, unit, failure):
-        self.ends.append((unit.seeds, failure))
 
 
 def test_a_stack_is_halved_until_it_fits(tmp_path, monkeypatch):

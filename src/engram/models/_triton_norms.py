@@ -15,6 +15,7 @@ import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
 from engram.models._triton_tiles import (
+    SETTLED,
     Tiles,
     added,
     beginning,
@@ -45,13 +46,13 @@ def forward(
     tiles = Tiles.of(inputs)
     sums, output = tiles.sums(inputs), torch.empty_like(inputs)
     found = weight.new_empty(4, len(weight))
-    programs, (settlers, settled) = sums.shape[1], tiles.settled
+    programs = sums.shape[1]
     with torch.cuda.device_of(inputs):  # kernels go to the device in use
         _measure[(programs, tiles.across)](inputs, sums, *tiles.shape, **tiles.tile)
-        _settle[(settlers,)](
+        _settle[(tiles.settlers,)](
             *(sums, programs, inputs, weight, bias, mean, variance, found, momentum, epsilon),
             *tiles.shape,
-            **settled,
+            CHANNELS=SETTLED,
         )
         _normalise[tiles.grid](
             *(inputs, inputs if beside is None else beside, found, output, *tiles.shape),

@@ -15,6 +15,7 @@ import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
 from engram.models._triton_tiles import (
+    SETTLED,
     Tiles,
     added,
     beginning,
@@ -45,7 +46,7 @@ def backward(
     sums, at_inputs = tiles.sums(inputs), torch.empty_like(inputs)
     kept = torch.empty_like(inputs) if beside or other is not None else None
     learned, line = weight.new_empty(2, len(weight)), weight.new_empty(3, len(weight))
-    programs, (settlers, settled) = sums.shape[1], tiles.settled
+    programs = sums.shape[1]
     with torch.cuda.device_of(inputs):  # kernels go to the device in use
         _measure[(programs, tiles.across)](
             *(gradient, gradient if other is None else other, inputs, output, found),
@@ -54,8 +55,8 @@ def backward(
             TWO=other is not None,
             **tiles.tile,
         )
-        _settle[(settlers,)](
-            *(sums, programs, weight, found, learned, line, *tiles.shape), **settled
+        _settle[(tiles.settlers,)](
+            *(sums, programs, weight, found, learned, line, *tiles.shape), CHANNELS=SETTLED
         )
         _go_back[tiles.grid](
             *(gradient if kept is None else kept, inputs, found, line, at_inputs, *tiles.shape),

@@ -19,7 +19,7 @@ from torch import Tensor
 
 _PROGRAMS = 1056  # that share a batch of images out where its pixels are summed
 _ADDED = tl.constexpr(512)  # programs whose sums are added at once
-_SETTLED = 16  # channels whose sums one program adds
+SETTLED = 16  # channels whose sums one program adds
 
 
 class Tiles(NamedTuple):
@@ -47,9 +47,10 @@ class Tiles(NamedTuple):
         return triton.cdiv(self.pixels, self.tile["PIXELS"]), self.across
 
     @property
-    def settled(self) -> tuple[int, dict[str, int]]:
-        """How many programs add up what the others have summed, and the channels of each."""
-        return triton.cdiv(self.channels, _SETTLED), {"CHANNELS": _SETTLED}
+    def settlers(self) -> int:
+        """How many programs add up what the others have summed, `SETTLED` channels each."""
+        count: int = triton.cdiv(self.channels, SETTLED)
+        return count
 
     @property
     def across(self) -> int:

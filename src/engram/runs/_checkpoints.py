@@ -81,7 +81,7 @@ class Checkpoints:
         for path in self.kind.saved_in(self.folder):
             held = self.kind.peek(path)
             saved = [] if held is None else [*map(address, held["identities"], held["seeds"])]
-            start = runs.index(saved[0]) if saved and saved[0] in runs else len(runs)
+            start = runs.index(saved[0]) if saved and saved[0] in runs else 0
             stop = start + len(saved)
             part = unit.part(start, stop)
             if saved and runs[start:stop] == saved and self.place(part, device).path == path:
