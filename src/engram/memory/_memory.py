@@ -1,25 +1,48 @@
-"""The episodic memory, and how it lasts."""
+"""The episodic memory: what goes in and out of it, who governs it, and how it lasts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.memory import _file
-from engram.memory._draws import Draws
-from engram.memory._example import Erasure
-from engram.memory._governing import Governing
+from engram.memory._columns import Ids, Incoming, Integers, integers
+from engram.memory._draws import Draws, draw
+from engram.memory._example import Erasure, Example, Sample, Tags, Where
 from engram.memory._ledger import Ledger
-from engram.memory._policies import policy_from_json, positive
+from engram.memory._lock import new_lock
+from engram.memory._policies import Policy, natural, policy_from_json, positive
 from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors, trusting_nobody
-from engram.memory._tensor_storage import TensorStorage
+from engram.memory._structure import Batch, example_nbytes
+from engram.memory._table import Indices
+from engram.memory._tensor_storage import Staged, TensorStorage
+
+_POOLED = 0  # stands for all tasks together
 
 
-class Memory(Governing):
+class Prepared(NamedTuple):
+    """A batch that `Memory.prepare` has found no fault with."""
+
+    batch: Batch
+    tensors: list[Tensor]
+    metadata: Incoming
+    size: int  # how many examples there are
+    books: Ledger | None  # with which it agrees; None if they were empty
+
+
+def _check_budget(max_bytes: int, nbytes: int) -> None:
+    if nbytes > max_bytes:
+        raise EngramError(f"max_bytes is {max_bytes}, less than the {nbytes} bytes of one example.")
+
+
+class Memory:
     """Examples of the past, kept by a policy in a storage (`TensorStorage`), within a budget.
 
     ``max_examples`` and ``max_bytes`` bound what is held; the bytes are those of the storage's
@@ -43,6 +66,249 @@ class Memory(Governing):
     >>> memory.erase(ids=sample.ids, reason="withdrawn").reason, len(memory)
     ('withdrawn', 6)
     """
+
+    def __init__(
+        self,
+        policy: Policy,
+        storage: TensorStorage | None = None,
+        *,
+        max_examples: int | None = None,
+        max_bytes: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if max_bytes is not None:
+            positive("max_bytes", max_bytes)
+        if not isinstance(storage, TensorStorage | None):
+            raise EngramError(f"storage is {storage!r}; give one such as TensorStorage().")
+        ledger = Ledger(policy, max_examples=max_examples, seed=seed)
+        self._lock = new_lock()  # of whatever reads or changes the memory
+        self.storage = TensorStorage() if storage is None else storage
+        self._ledger = ledger
+        self._draws = Draws(natural("seed", seed))
+        self._table: Indices | None = None
+        self._views: list[Tensor] = []  # of the table's columns
+        self.policy = policy
+        self.max_bytes = max_bytes
+        self.erasures: list[Erasure] = []
+
+    def __len__(self) -> int:
+        return len(self._ledger)
+
+    @property
+    def available(self) -> int:
+        """How many examples may be sampled: all held, or those of the tasks that have ended."""
+        return self._ledger.available
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tensors that the storage has allocated."""
+        return self.storage.nbytes
+
+    def add(
+        self,
+        batch: Batch,
+        *,
+        tasks: int | Integers | None = None,
+        labels: Integers | None = None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+    ) -> None:
+        """Offer a batch; the policy decides what stays. O(batch), whatever the memory holds.
+
+        ``labels`` are by default a tuple's last tensor, if that is one-dimensional and of integers.
+        ``tags`` are JSON scalars by name: one mapping for all, or one for each example. An id that
+        is held already is updated, one that was erased is passed over.
+        """
+        self.file(self.prepare(batch, tasks=tasks, labels=labels, ids=ids, tags=tags))
+
+    def prepare(
+        self,
+        batch: Batch,
+        *,
+        tasks: int | Integers | None = None,
+        labels: Integers | None = None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+    ) -> Prepared:
+        """Refuse a batch that `add` would refuse, and change nothing; `file` does the rest of it.
+
+        So a training step can check its batch before it is learnt, and remember it afterwards.
+        """
+        with self._lock:
+            tensors = self.storage.check(batch)
+            labels = self.storage.labels(batch) if labels is None else labels
+            size = tensors[0].shape[0]
+            metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
+            if self.max_bytes is not None and not self.storage.rows:
+                _check_budget(self.max_bytes, example_nbytes(tensors))
+            books = self._ledger if self._ledger.ids else None
+            return Prepared(batch, tensors, metadata, size, books)
+
+    def file(self, prepared: Prepared) -> None:
+        """Add what `prepare` has checked: all of it or, where it is interrupted, nothing."""
+        if prepared.size:
+            with self._lock:
+                if prepared.books is not self._ledger:  # another batch may have come first
+                    self.storage.check(prepared.batch)
+                    self._ledger.check(prepared.metadata)
+                ledger, storage, staged = self._ledger, self.storage, None
+                try:  # as in `_erase`: a call between them is felt at every step
+                    ledger.begin()
+                    if len(ledger) + prepared.size > storage.rows:
+                        self._make_room(prepared)
+                    slots = ledger.file(prepared.metadata)
+                    staged = storage.stage(slots, prepared.tensors, ledger.moves)
+                    storage.commit(staged)
+                    ledger.made()
+                except BaseException:
+                    self._make_whole(staged)
+                    raise
+
+    def _make_whole(self, staged: Staged | None) -> None:
+        """Undo a change of the books that was interrupted, or make that of the rows as well."""
+        if staged is None:  # no row has changed
+            self._ledger.undo()
+        else:
+            self.storage.commit(staged)
+            self._ledger.made()
+
+    def _make_room(self, prepared: Prepared) -> None:
+        """Allocate rows before the books change."""
+        rows, needed = self.storage.rows, len(self._ledger) + prepared.size
+        if rows and rows == self._ledger.capacity:
+            return
+        self._ledger.note(vars(self.storage).update, dict(vars(self.storage)))
+        if self.max_bytes is not None and not rows:
+            self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
+        rows = self._ledger.rows(max(needed, 2 * rows), at_once=self.max_bytes is not None)
+        self.storage.resize(rows, prepared.batch)
+
+    def end_task(self) -> None:
+        """Seal: everything held may be sampled from now on."""
+        with self._lock:
+            self._ledger.end_task()
+
+    @overload
+    def sample(self, count: int, by_task: Literal[False] = False) -> Sample | None: ...
+    @overload
+    def sample(self, count: int, by_task: Literal[True]) -> dict[int, Sample] | None: ...
+    def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
+        """Return ``count`` examples drawn without replacement, in a random order.
+
+        All of them, in the order in which they lie, if there are no more. With ``by_task``: up to
+        ``count`` of each task. None where nothing is available.
+        """
+        with self._lock:
+            draws = self._draw(count, by_task, in_order=False)
+            samples = {task: self._read(slots) for task, slots in draws.items()}
+        if by_task:
+            return samples or None
+        return samples.get(_POOLED)
+
+    def references(
+        self, count: int, *, by_task: bool, with_tasks: bool
+    ) -> list[tuple[Batch, Tensor | None]]:
+        """Return the batches of a `sample`, and their tasks if asked for.
+
+        That is all that a training step looks at; the rest of a sample takes it a fifth longer. As
+        it reads each batch in one pass, the examples come in the order in which they lie: so they
+        are read a fifth faster.
+        """
+        place, read = self.storage.place, self.storage.read
+        with self._lock:
+            with_tasks = with_tasks and self._ledger.has_tasks
+            return [
+                (
+                    read(place(slots)),
+                    place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
+                )
+                for slots in self._draw(count, by_task, in_order=True).values()
+            ]
+
+    def _draw(self, count: int, by_task: bool, *, in_order: bool) -> dict[int, Tensor]:
+        """Return slots drawn without replacement: of each task, or of all; none of nothing."""
+        if type(count) is not int or count < 0:
+            count = natural("count", count)
+        available = self._ledger.available
+        if not available:
+            return {}
+        if not by_task:
+            return {_POOLED: self._draws.take(count, available, in_order=in_order)}
+        draws = {
+            task: slots[draw(len(slots), count, self._draws.generator, shuffle=True)]
+            for task, slots in self._ledger.slots_by_task().items()
+        }
+        return {
+            task: torch.from_numpy(np.sort(slots) if in_order else slots)
+            for task, slots in draws.items()
+        }
+
+    def _columns(self) -> list[Tensor]:
+        """Return the tasks, the labels and the numbers by slot, as tensors on the host."""
+        if self._table is not self._ledger.table:
+            # The views first: an interruption never leaves those of another table.
+            self._views = [torch.from_numpy(column) for column in self._ledger.table]
+            self._table = self._ledger.table
+        return self._views
+
+    def _read(self, slots: Tensor) -> Sample:
+        ledger, place = self._ledger, self.storage.place
+        batch = self.storage.read(place(slots))
+        tasks, labels, numbers = (column.index_select(0, slots) for column in self._columns())
+        return Sample(
+            batch,
+            place(tasks) if ledger.has_tasks else None,
+            place(labels) if ledger.has_labels else None,
+            numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
+        )
+
+    def examples(self) -> Iterator[Example]:
+        """Iterate over the metadata of everything that is held now, in slot order."""
+        with self._lock:
+            return iter(list(self._ledger.examples()))
+
+    def read(self, slots: Integers) -> Sample:
+        """Return the examples in these slots, available or not."""
+        wanted = np.array(integers("slots", slots, None), np.int64)
+        with self._lock:
+            if not len(self) or ((wanted < 0) | (wanted >= len(self))).any():
+                raise EngramError(
+                    f"The memory holds the slots 0 to {len(self) - 1}; not {shown(slots)}."
+                )
+            return self._read(torch.from_numpy(wanted))
+
+    def erase(
+        self, ids: Ids | None = None, where: Where | None = None, reason: str = ""
+    ) -> Erasure:
+        """Erase examples for good, by id or by metadata, and return the record of it.
+
+        ``where`` is a function of an `Example`, or the values its fields must have:
+        ``{"task": 3, "label": 7, "tags": {"customer": "x"}}``. An id that is not held is recorded
+        too, and never enters. What interrupts it finds all of it erased and recorded, or nothing.
+        """
+        if not isinstance(reason, str):  # it is saved with the memory
+            raise EngramError(f"reason is {shown(reason)}; give a string.")
+        with self._lock:
+            leaving = self._ledger.named(ids, where)
+            when = datetime.now(UTC).isoformat(timespec="seconds")
+            record = Erasure(when, tuple(leaving), reason)
+            self._erase(record)
+            return record
+
+    def _erase(self, record: Erasure) -> None:
+        """Let examples leave the books, record it, and clear their rows."""
+        ledger, storage, staged = self._ledger, self.storage, None
+        try:
+            ledger.begin()
+            moves = ledger.drop(record.ids)
+            ledger.note(self.erasures.__delitem__, slice(len(self.erasures), None))
+            self.erasures.append(record)
+            staged = storage.stage([], [], moves)
+            storage.commit(staged)
+            ledger.made()
+        except BaseException:
+            self._make_whole(staged)
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything as tensors and JSON values, the generators included."""
@@ -127,3 +393,12 @@ class Memory(Governing):
             memory = cls(policy, TensorStorage(device) if storage is None else storage)
             memory.load_state_dict(state)
             return memory
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the views and the lock behind: those of a copy are its own."""
+        state = {**vars(self), "_table": None, "_views": []}
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=new_lock())
