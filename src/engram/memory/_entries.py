@@ -35,10 +35,16 @@ class Entries(Books):
         self._next_id = 0
         self._erased: dict[Id, None] = {}
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a change has begun that has neither been made nor undone."""
+        return bool(self._filing.journal)
+
     def begin(self) -> None:
         """Begin a change, which ends with `made` or with `undo`."""
         filing = self._filing
-        filing.journal.clear()
+        if filing.journal:  # the undoing of an earlier change was interrupted as well
+            self.undo()
         filing.journal.append((self._restore, self._next_id, self._drawn, filing.facts()))
 
     def note(self, call: Callable[..., object], *arguments: object) -> None:
@@ -118,6 +124,10 @@ class Entries(Books):
                 self.note(self._erased.pop, id, None)
                 self._erased[id] = None
         self._reserve(leaving)
+        return self.release(leaving)
+
+    def release(self, leaving: Sequence[Id]) -> Moves | None:
+        """Let examples leave that may come again, within a change that has begun."""
         self._filing.discard(leaving)
         self._by_task = None
         _, self.moves = self._filing.slots.settle(0)

@@ -18,6 +18,7 @@ from engram.memory._draws import Draws, draw
 from engram.memory._example import Erasure, Example, Sample, Tags, Where
 from engram.memory._ledger import Ledger
 from engram.memory._lock import new_lock
+from engram.memory._moves import Moves
 from engram.memory._policies import Policy, natural, policy_from_json, positive
 from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors, trusting_nobody
 from engram.memory._structure import Batch, example_nbytes
@@ -90,18 +91,25 @@ class Memory:
         self.policy = policy
         self.max_bytes = max_bytes
         self.erasures: list[Erasure] = []
+        # What finishes a change that can no longer be undone: a call, and None between changes.
+        self._redo: tuple[Any, ...] | None = None
+        # Rows that could not be written, and the slots they were to be written to.
+        self._doubtful: tuple[tuple[Tensor, list[int]], ...] = ()
 
     def __len__(self) -> int:
+        self._finish()
         return len(self._ledger)
 
     @property
     def available(self) -> int:
         """How many examples may be sampled: all held, or those of the tasks that have ended."""
+        self._finish()
         return self._ledger.available
 
     @property
     def nbytes(self) -> int:
         """The bytes of the tensors that the storage has allocated."""
+        self._finish()
         return self.storage.nbytes
 
     def add(
@@ -135,6 +143,7 @@ class Memory:
         So a training step can check its batch before it is learnt, and remember it afterwards.
         """
         with self._lock:
+            self._finish()
             tensors = self.storage.check(batch)
             labels = self.storage.labels(batch) if labels is None else labels
             size = tensors[0].shape[0]
@@ -148,29 +157,68 @@ class Memory:
         """Add what `prepare` has checked: all of it or, where it is interrupted, nothing."""
         if prepared.size:
             with self._lock:
+                self._finish()
                 if prepared.books is not self._ledger:  # another batch may have come first
                     self.storage.check(prepared.batch)
                     self._ledger.check(prepared.metadata)
-                ledger, storage, staged = self._ledger, self.storage, None
+                ledger, storage = self._ledger, self.storage
                 try:  # as in `_erase`: a call between them is felt at every step
                     ledger.begin()
                     if len(ledger) + prepared.size > storage.rows:
                         self._make_room(prepared)
                     slots = ledger.file(prepared.metadata)
-                    staged = storage.stage(slots, prepared.tensors, ledger.moves)
-                    storage.commit(staged)
-                    ledger.made()
+                    self._write(storage.stage(slots, prepared.tensors, ledger.moves))
                 except BaseException:
-                    self._make_whole(staged)
+                    self._finish()
                     raise
 
-    def _make_whole(self, staged: Staged | None) -> None:
-        """Undo a change of the books that was interrupted, or make that of the rows as well."""
-        if staged is None:  # no row has changed
+    def _write(self, staged: Staged) -> None:
+        """End a change: overwrite the rows. What interrupts this no longer undoes the change.
+
+        Whatever is left of it is then done by `_finish`: all of this may be done again.
+        """
+        self._redo = (self._write, staged)
+        self.storage.commit(staged)
+        self._ledger.made()
+        self._doubtful = ()
+        self._redo = None
+
+    def _finish(self) -> None:
+        """Finish the last change, if an interruption or an error has left it unfinished.
+
+        It is undone before its first row was written, and made afterwards. Where rows cannot be
+        written, it is undone too, and the examples in these rows are given up.
+        """
+        if self._redo is None and not self._ledger.unfinished and not self._doubtful:
+            return
+        with self._lock:  # which another thread holds while it makes a change
+            if self._redo is not None:
+                call, *arguments = self._redo
+                try:
+                    call(*arguments)
+                except Exception:
+                    written = [(row, target.tolist()) for row, target, _ in arguments[0]]
+                    # In one step, so that an interruption never leaves one without the other.
+                    vars(self).update(_redo=None, _doubtful=(*self._doubtful, *written))
             self._ledger.undo()
-        else:
-            self.storage.commit(staged)
-            self._ledger.made()
+            if self._doubtful:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Let the examples leave whose rows may have been written in part, and clear these rows."""
+        ledger, slots = self._ledger, self.storage.in_use(self._doubtful)
+        ledger.begin()
+        ledger.release([ledger.ids[slot] for slot in slots if slot < len(ledger)])
+        none = np.empty(0, np.int64)
+        moves = ledger.moves or Moves(none, none, len(ledger), len(ledger))
+        last = max([moves.previous, *(slot + 1 for slot in slots)])
+        try:
+            self._write(self.storage.stage([], [], moves._replace(previous=last)))
+        except Exception as error:
+            raise EngramError(
+                f"The memory's rows cannot be written ({error}); until they can be, nothing of it "
+                "can be read."
+            ) from error
 
     def _make_room(self, prepared: Prepared) -> None:
         """Allocate rows before the books change."""
@@ -186,6 +234,7 @@ class Memory:
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
         with self._lock:
+            self._finish()
             self._ledger.end_task()
 
     @overload
@@ -199,6 +248,7 @@ class Memory:
         ``count`` of each task. None where nothing is available.
         """
         with self._lock:
+            self._finish()
             draws = self._draw(count, by_task, in_order=False)
             samples = {task: self._read(slots) for task, slots in draws.items()}
         if by_task:
@@ -216,6 +266,7 @@ class Memory:
         """
         place, read = self.storage.place, self.storage.read
         with self._lock:
+            self._finish()
             with_tasks = with_tasks and self._ledger.has_tasks
             return [
                 (
@@ -265,12 +316,14 @@ class Memory:
     def examples(self) -> Iterator[Example]:
         """Iterate over the metadata of everything that is held now, in slot order."""
         with self._lock:
+            self._finish()
             return iter(list(self._ledger.examples()))
 
     def read(self, slots: Integers) -> Sample:
         """Return the examples in these slots, available or not."""
         wanted = np.array(integers("slots", slots, None), np.int64)
         with self._lock:
+            self._finish()
             if not len(self) or ((wanted < 0) | (wanted >= len(self))).any():
                 raise EngramError(
                     f"The memory holds the slots 0 to {len(self) - 1}; not {shown(slots)}."
@@ -289,6 +342,7 @@ class Memory:
         if not isinstance(reason, str):  # it is saved with the memory
             raise EngramError(f"reason is {shown(reason)}; give a string.")
         with self._lock:
+            self._finish()
             leaving = self._ledger.named(ids, where)
             when = datetime.now(UTC).isoformat(timespec="seconds")
             record = Erasure(when, tuple(leaving), reason)
@@ -297,22 +351,21 @@ class Memory:
 
     def _erase(self, record: Erasure) -> None:
         """Let examples leave the books, record it, and clear their rows."""
-        ledger, storage, staged = self._ledger, self.storage, None
+        ledger = self._ledger
         try:
             ledger.begin()
             moves = ledger.drop(record.ids)
             ledger.note(self.erasures.__delitem__, slice(len(self.erasures), None))
             self.erasures.append(record)
-            staged = storage.stage([], [], moves)
-            storage.commit(staged)
-            ledger.made()
+            self._write(self.storage.stage([], [], moves))
         except BaseException:
-            self._make_whole(staged)
+            self._finish()
             raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything as tensors and JSON values, the generators included."""
         with self._lock:
+            self._finish()
             state = self._state()
             rows = state["storage"]["rows"]
             rows.update({place: tensor.clone() for place, tensor in rows.items()})
@@ -340,18 +393,29 @@ class Memory:
             draws.load_state_dict(to_arrays(state["draws"]))
             records = from_bytes(state["erasures"].cpu().numpy())
             erasures = [Erasure(when, tuple(ids), reason) for when, ids, reason in records]
-            books = ledger, draws, erasures, state["max_bytes"]
+            books = {
+                "_ledger": ledger,
+                "_draws": draws,
+                "erasures": erasures,
+                "max_bytes": state["max_bytes"],
+            }
             with self._lock:
-                before = dict(vars(self.storage))
+                self._finish()
                 try:
-                    self._take_over(state, ledger)
-                    self._ledger, self._draws, self.erasures, self.max_bytes = books
+                    self._replace(self._filled(state, ledger), books)
                 except BaseException:
-                    vars(self.storage).update(before)
+                    self._finish()
                     raise
 
-    def _take_over(self, state: Mapping[str, Any], ledger: Ledger) -> None:
-        """Fill the storage with as many rows as the ledger knows."""
+    def _replace(self, storage: dict[str, Any], books: dict[str, Any]) -> None:
+        """Take over what a state holds; what interrupts this no longer undoes it."""
+        self._redo = (self._replace, storage, books)
+        vars(self.storage).update(storage)
+        vars(self).update(books)
+        self._redo = None
+
+    def _filled(self, state: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+        """Return what the storage is when it is filled with as many rows as the ledger knows."""
         max_bytes, stored = state["max_bytes"], state["storage"]
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
@@ -360,7 +424,10 @@ class Memory:
         if lengths - {len(ledger)} or (len(ledger) and shapeless):
             raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
         rows = ledger.rows(len(ledger), at_once=max_bytes is not None)
-        self.storage.load_state_dict(stored, rows)
+        filled = object.__new__(type(self.storage))
+        vars(filled).update(vars(self.storage))
+        filled.load_state_dict(stored, rows)
+        return vars(filled)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file; a failure leaves an older file as it was.
@@ -368,6 +435,7 @@ class Memory:
         An `IndexStorage` saves its indices, not the data.
         """
         with self._lock:  # no row may change between the checksum and the writing
+            self._finish()
             _file.write(path, self._state())
 
     @classmethod
