@@ -226,6 +226,30 @@ def test_rows_that_cannot_be_written_leave_no_example_with_others_rows(
         assert_rows_of_their_ids(own)
 
 
+@pytest.mark.parametrize("valid", [True, False])
+def test_rows_that_cannot_be_written_are_given_up_behind_unsettled_batches(valid, monkeypatch):
+    memory, twin = Memory(Fifo(9)), Memory(Fifo(9))
+    for own in (memory, twin):
+        own.add(numbered(0, 6))
+    before, flags = memory.prepare(numbered(6, 6)), [torch.tensor(valid), torch.tensor(True)]
+    memory.file(before, valid=flags[0])
+    first, second = numbered(12, 2)
+    batch = memory.prepare((first, second.as_subclass(Unwritable)))
+    monkeypatch.setattr(Unwritable, "left", 99)
+    with pytest.raises(NotImplementedError):
+        memory.file(batch, valid=flags[1])
+    monkeypatch.setattr(Unwritable, "left", 0)
+    if valid:
+        twin.file(twin.prepare(numbered(6, 6)))
+    assert memory.settle() == (not valid)
+    ids, others = ({example.id for example in own.examples()} for own in (memory, twin))
+    assert ids < others
+    assert len(others) - len(ids) == 2
+    assert_rows_of_their_ids(memory)
+    memory.add(numbered(14, 2), ids=[14, 15])
+    assert_rows_of_their_ids(memory)
+
+
 def test_the_first_batch_whose_rows_cannot_be_written_leaves_the_memory_new(monkeypatch):
     memory = Memory(Fifo(100))
     monkeypatch.setattr(Unwritable, "left", 99)

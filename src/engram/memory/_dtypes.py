@@ -1,7 +1,11 @@
-"""Which dtypes a memory holds, and as what: torch reads and writes rows of only some of them."""
+"""Which dtypes a memory holds, and as what: torch reads and writes rows of only some of them.
+
+And which of their values are finite.
+"""
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -32,6 +36,12 @@ _ROWS: dict[torch.dtype, torch.dtype] = {dtype: dtype for dtype in (*_PLAIN, *_C
     for name, rows in _BY_VIEW.items()
     if hasattr(torch, name)  # an older torch has fewer of them
 }
+# What may hold a value that is not finite, and as what torch can tell that.
+_INEXACT = {
+    dtype: dtype for dtype in (*_PLAIN, *_COMPLEX) if dtype.is_floating_point or dtype.is_complex
+}
+_INEXACT[torch.complex32] = torch.complex64
+_INEXACT |= {dtype: torch.float32 for dtype in _ROWS if "float8" in str(dtype)}
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _ROWS if dtype not in _PLAIN}
 
 
@@ -83,3 +93,42 @@ def from_file(tensor: Tensor, name: object) -> Tensor:
     if dtype is None:
         raise EngramError(f"The file has tensors of {shown(name)}, which this torch does not know.")
     return torch.view_as_complex(tensor) if dtype in _COMPLEX else tensor.view(dtype)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Tell whether all values of a tensor of the host are finite."""
+    values = _inexact(tensor)
+    # One that is not finite makes every sum so that it enters, and this one is a single pass; but
+    # large ones can do that as well.
+    return values is None or math.isfinite(values.sum().item()) or bool(values.isfinite().all())
+
+
+def finite_flag(tensor: Tensor) -> Tensor | None:
+    """Return whether all values are finite, on the tensor's device; None where all have to be."""
+    values = _inexact(tensor)
+    # The largest magnitude is no number where one of the values is none.
+    return None if values is None else torch.linalg.vector_norm(values, math.inf) < math.inf
+
+
+def first_not_finite(tensors: list[Tensor]) -> int:
+    """Return which example is the first that holds a value which is not finite."""
+    found: list[int] = []
+    for tensor in tensors:
+        values = _inexact(tensor if tensor.layout is torch.strided else tensor.to_dense())
+        if values is not None:
+            whole = values.isfinite().flatten(1).all(1) if values.ndim > 1 else values.isfinite()
+            found += (~whole).nonzero()[:1].flatten().tolist()
+    return min(found)
+
+
+def _inexact(tensor: Tensor) -> Tensor | None:
+    """Return a tensor's values as floats; None if they have to be finite, as integers have."""
+    dtype = _INEXACT.get(tensor.dtype)
+    if dtype is None or not tensor.numel():
+        return None
+    values = tensor.detach() if tensor.requires_grad else tensor
+    if values.layout is not torch.strided:  # of data that indices point at
+        values = values.coalesce().values()
+    if dtype != tensor.dtype:
+        values = values.to(dtype)
+    return torch.view_as_real(values.resolve_conj()) if dtype.is_complex else values

@@ -11,7 +11,7 @@ from engram.memory._books import Books
 from engram.memory._columns import Incoming
 from engram.memory._example import Id
 from engram.memory._filing import Facts
-from engram.memory._journal import undo
+from engram.memory._journal import Journal, undo
 from engram.memory._moves import Moves, Newcomer
 from engram.memory._policies import Policy
 
@@ -50,6 +50,10 @@ class Entries(Books):
     def note(self, call: Callable[..., object], *arguments: object) -> None:
         """Note a call that undoes what the change is about to do beside the books."""
         self._filing.journal.append((call, *arguments))
+
+    def noted(self) -> Journal:
+        """Return a copy of what undoes the change that has begun."""
+        return [*self._filing.journal]
 
     def made(self) -> None:
         """End a change: what is noted is no longer needed."""

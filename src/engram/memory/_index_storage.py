@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -70,13 +71,18 @@ class IndexStorage(TensorStorage):
         labels = as_rows(self._data_labels).index_select(0, indices)
         return labels.view(self._data_labels.dtype)
 
+    def values(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the rows of the data that the indices point at."""
+        return list(self._pointed_at(tensors[0]))
+
+    def _pointed_at(self, indices: Tensor) -> Iterator[Tensor]:
+        for part in self._data:
+            rows = as_rows(part).index_select(0, indices.to(part.device))
+            yield rows if rows.dtype == part.dtype else rows.view(part.dtype)
+
     def read(self, slots: Tensor) -> Batch:
         """Return the rows of the data that are in these slots, in the data's structure."""
-        indices = self._rows[0].index_select(0, slots)
-        rows = (
-            as_rows(part).index_select(0, indices.to(part.device)).view(part.dtype)
-            for part in self._data
-        )
+        rows = self._pointed_at(self._rows[0].index_select(0, slots))
         return rebuild(self._data_structure, rows)
 
     def load_state_dict(self, state: dict[str, Any], rows: int) -> None:

@@ -15,7 +15,9 @@ from engram.errors import EngramError, shown
 from engram.memory import _file
 from engram.memory._columns import Ids, Incoming, Integers, integers
 from engram.memory._draws import Draws, draw
+from engram.memory._dtypes import finite_flag, first_not_finite, is_finite
 from engram.memory._example import Erasure, Example, Sample, Tags, Where
+from engram.memory._journal import Journal, undo
 from engram.memory._ledger import Ledger
 from engram.memory._lock import new_lock
 from engram.memory._moves import Moves
@@ -26,6 +28,7 @@ from engram.memory._table import Indices
 from engram.memory._tensor_storage import Staged, TensorStorage
 
 _POOLED = 0  # stands for all tasks together
+_MOST = 1024  # batches that are unsettled: what undoes them takes memory
 
 
 class Prepared(NamedTuple):
@@ -35,12 +38,50 @@ class Prepared(NamedTuple):
     tensors: list[Tensor]
     metadata: Incoming
     size: int  # how many examples there are
-    books: Ledger | None  # with which it agrees; None if they were empty
+    kind: tuple[Any, ...] | None  # of the examples that it agrees with; None if there were none
+    finite: Tensor | None
+    """Whether all values are finite, on the batch's device; None where no device was to be asked.
+
+    It is a bool without dimensions, and nobody has waited for it.
+    """
+
+
+class _Unsettled(NamedTuple):
+    """A batch of which only the device knows whether it was filed."""
+
+    valid: Tensor  # and so were all that are unsettled before it
+    journal: Journal  # what undoes it in the books
 
 
 def _check_budget(max_bytes: int, nbytes: int) -> None:
     if nbytes > max_bytes:
         raise EngramError(f"max_bytes is {max_bytes}, less than the {nbytes} bytes of one example.")
+
+
+def _finite(tensors: list[Tensor]) -> Tensor | None:
+    """Refuse values of the host that are not finite; return whether those of a device are."""
+    finite: Tensor | None = None
+    for tensor in tensors:
+        if tensor.is_cpu:
+            if not is_finite(tensor):
+                raise _not_finite(tensors)
+        elif (flag := finite_flag(tensor)) is not None:
+            finite = flag if finite is None else finite & flag.to(finite.device)
+    return finite
+
+
+def _not_finite(tensors: list[Tensor]) -> EngramError:
+    return EngramError(
+        f"Example {first_not_finite(tensors)} of the batch, counted from 0, holds a value that is "
+        "not finite; leave it out, or give the memory allow_nonfinite=True."
+    )
+
+
+def _check_flag(valid: object) -> None:
+    if not isinstance(valid, Tensor) or valid.dtype != torch.bool or valid.ndim:
+        raise EngramError(
+            f"valid is {shown(valid)}; give a tensor of one truth value, without dimensions."
+        )
 
 
 class Memory:
@@ -52,6 +93,9 @@ class Memory:
 
     An example that was erased is gone: its row is overwritten, its id never enters again, and the
     record of it, in ``erasures``, is saved with the memory.
+
+    Values that are not finite are refused, unless ``allow_nonfinite`` says otherwise. That is not
+    saved with the memory.
 
     Threads may share a memory. Whatever interrupts a change of it, Ctrl-C as well as a lack of
     memory, finds it as it was before or as it is after.
@@ -76,11 +120,15 @@ class Memory:
         max_examples: int | None = None,
         max_bytes: int | None = None,
         seed: int = 0,
+        allow_nonfinite: bool = False,
     ) -> None:
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
         if not isinstance(storage, TensorStorage | None):
             raise EngramError(f"storage is {storage!r}; give one such as TensorStorage().")
+        if not isinstance(allow_nonfinite, bool):
+            told = shown(allow_nonfinite)
+            raise EngramError(f"allow_nonfinite is {told}; it must be True or False.")
         ledger = Ledger(policy, max_examples=max_examples, seed=seed)
         self._lock = new_lock()  # of whatever reads or changes the memory
         self.storage = TensorStorage() if storage is None else storage
@@ -90,11 +138,14 @@ class Memory:
         self._views: list[Tensor] = []  # of the table's columns
         self.policy = policy
         self.max_bytes = max_bytes
+        self.allow_nonfinite = allow_nonfinite
         self.erasures: list[Erasure] = []
         # What finishes a change that can no longer be undone: a call, and None between changes.
         self._redo: tuple[Any, ...] | None = None
         # Rows that could not be written, and the slots they were to be written to.
         self._doubtful: tuple[tuple[Tensor, list[int]], ...] = ()
+        self._unsettled: list[_Unsettled] = []
+        self._undone = 0  # batches that were found not to be valid, since `settle` told of some
 
     def __len__(self) -> int:
         self._finish()
@@ -109,8 +160,9 @@ class Memory:
     @property
     def nbytes(self) -> int:
         """The bytes of the tensors that the storage has allocated."""
-        self._finish()
-        return self.storage.nbytes
+        with self._lock:
+            self._settle()
+            return self.storage.nbytes
 
     def add(
         self,
@@ -141,6 +193,8 @@ class Memory:
         """Refuse a batch that `add` would refuse, and change nothing; `file` does the rest of it.
 
         So a training step can check its batch before it is learnt, and remember it afterwards.
+        Nothing waits for a device: whether the values of a batch on one are finite is in
+        ``finite``, for the caller of `file`.
         """
         with self._lock:
             self._finish()
@@ -150,38 +204,128 @@ class Memory:
             metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
             if self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
-            books = self._ledger if self._ledger.ids else None
-            return Prepared(batch, tensors, metadata, size, books)
+            finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
+            return Prepared(batch, tensors, metadata, size, self._kind(), finite)
 
-    def file(self, prepared: Prepared) -> None:
-        """Add what `prepare` has checked: all of it or, where it is interrupted, nothing."""
-        if prepared.size:
-            with self._lock:
+    def _kind(self) -> tuple[Any, ...] | None:
+        """Return what a batch has to have in common with the examples held, if there are any."""
+        ledger = self._ledger
+        if not ledger.ids:
+            return None
+        return ledger.has_tasks, ledger.has_labels, self.storage.examples
+
+    def file(self, prepared: Prepared, *, valid: Tensor | None = None) -> None:
+        """Add what `prepare` has checked: all of it or, where it is interrupted, nothing.
+
+        With ``valid``, a bool without dimensions on any device, the batch is added where that and
+        ``prepared.finite`` are true, and neither is waited for: the rows are written or left by the
+        device, and the books, which are on the host, go ahead until `settle` reads the flags. From
+        the first batch that is not valid on, none is added until `settle` has told of it. Until
+        then `sample`, `references`, ``len`` and ``available`` go by the books, so what they give
+        after a batch that is not valid is worth nothing; everything else settles first. A storage
+        on the host has to wait for batches of a device anyway, and is settled at once.
+
+        Without ``valid``, values that are not finite are refused.
+        """
+        if valid is not None:
+            _check_flag(valid)
+        if not prepared.size:
+            return
+        with self._lock:
+            self._finish()
+            if valid is None:
+                self._settle()
+                if prepared.finite is not None and not prepared.finite:
+                    raise _not_finite(self.storage.values(prepared.tensors))
+            else:
+                wanted, valid = self._chain(valid, prepared)
+                if not wanted:
+                    return
+            if prepared.kind is None or prepared.kind != self._kind():
+                # Another batch may have come first, or all that were there have gone.
+                self.storage.check(prepared.batch)
+                self._ledger.check(prepared.metadata)
+            ledger, storage = self._ledger, self.storage
+            try:  # as in `_erase`: a call between them is felt at every step
+                ledger.begin()
+                if valid is not None:
+                    ledger.note(self._draws.go_back, self._draws.mark())
+                if len(ledger) + prepared.size > storage.rows:
+                    self._make_room(prepared)
+                slots = ledger.file(prepared.metadata)
+                self._write(storage.stage(slots, prepared.tensors, ledger.moves, valid), valid)
+            except BaseException:
                 self._finish()
-                if prepared.books is not self._ledger:  # another batch may have come first
-                    self.storage.check(prepared.batch)
-                    self._ledger.check(prepared.metadata)
-                ledger, storage = self._ledger, self.storage
-                try:  # as in `_erase`: a call between them is felt at every step
-                    ledger.begin()
-                    if len(ledger) + prepared.size > storage.rows:
-                        self._make_room(prepared)
-                    slots = ledger.file(prepared.metadata)
-                    self._write(storage.stage(slots, prepared.tensors, ledger.moves))
-                except BaseException:
-                    self._finish()
-                    raise
+                raise
 
-    def _write(self, staged: Staged) -> None:
+    def _chain(self, valid: Tensor, prepared: Prepared) -> tuple[bool, Tensor | None]:
+        """Return whether to file a batch, and by which flag; by none where it is known already."""
+        if len(self._unsettled) >= _MOST:
+            self._settle()
+        if not self._undone:
+            if prepared.finite is not None:
+                valid = valid & prepared.finite.to(valid.device)
+            home = self.storage.home(prepared.tensors)
+            if home.type != "cpu" or valid.is_cpu:
+                valid = valid.to(home)
+                return True, valid & self._unsettled[-1].valid if self._unsettled else valid
+            self._settle()
+            if not self._undone and valid:
+                return True, None
+        self._undone += 1
+        return False, None
+
+    def settle(self) -> int:
+        """Find out which batches were filed as not ``valid``, and go back to before the first.
+
+        The memory is then, bit for bit, what it was when that batch was to be filed: no later one
+        of those that were filed by a flag has left a trace, nor has any sample that was drawn
+        since. All flags are read at once. Returns how many batches have been undone since it was
+        last called.
+        """
+        with self._lock:
+            self._settle()
+            undone, self._undone = self._undone, 0
+            return undone
+
+    def _settle(self) -> None:
+        """Do what everything does first that has to know which batches are there."""
+        self._finish()
+        self._read_flags()
+
+    def _read_flags(self) -> None:
+        if self._unsettled:
+            flags = [each.valid for each in self._unsettled]
+            kept = int(torch.stack(flags).sum())  # each is true only if those before it are
+            self._withdraw(kept, self._undone + len(flags) - kept)
+
+    def _withdraw(self, kept: int, undone: int) -> None:
+        """Undo all unsettled batches but the first ones; this too may be done again."""
+        self._redo = (self._withdraw, kept, undone)
+        while len(self._unsettled) > kept:
+            undo(self._unsettled[-1].journal)
+            self._unsettled.pop()
+        # In one step, so that an interruption never leaves one without the other.
+        vars(self).update(_unsettled=[], _undone=undone, _redo=None)
+
+    def _write(self, staged: Staged, valid: Tensor | None = None) -> None:
         """End a change: overwrite the rows. What interrupts this no longer undoes the change.
 
         Whatever is left of it is then done by `_finish`: all of this may be done again.
         """
-        self._redo = (self._write, staged)
+        self._redo = (self._write, staged, valid)
         self.storage.commit(staged)
+        if valid is not None:
+            self._keep(valid)
         self._ledger.made()
         self._doubtful = ()
         self._redo = None
+
+    def _keep(self, valid: Tensor) -> None:
+        """Keep what undoes a change, until its flag is read; once, however often this is done."""
+        noted, unsettled = self._ledger.noted(), self._unsettled
+        if noted and not (unsettled and unsettled[-1].journal[0] is noted[0]):
+            unsettled.append(_Unsettled(valid, noted))
 
     def _finish(self) -> None:
         """Finish the last change, if an interruption or an error has left it unfinished.
@@ -197,6 +341,8 @@ class Memory:
                 try:
                     call(*arguments)
                 except Exception:
+                    if call != self._write:
+                        raise
                     written = [(row, target.tolist()) for row, target, _ in arguments[0]]
                     # In one step, so that an interruption never leaves one without the other.
                     vars(self).update(_redo=None, _doubtful=(*self._doubtful, *written))
@@ -206,6 +352,7 @@ class Memory:
 
     def _give_up(self) -> None:
         """Let the examples leave whose rows may have been written in part, and clear these rows."""
+        self._read_flags()  # what undoes a batch is right for the books as that has left them
         ledger, slots = self._ledger, self.storage.in_use(self._doubtful)
         ledger.begin()
         ledger.release([ledger.ids[slot] for slot in slots if slot < len(ledger)])
@@ -234,7 +381,7 @@ class Memory:
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
         with self._lock:
-            self._finish()
+            self._settle()
             self._ledger.end_task()
 
     @overload
@@ -316,14 +463,14 @@ class Memory:
     def examples(self) -> Iterator[Example]:
         """Iterate over the metadata of everything that is held now, in slot order."""
         with self._lock:
-            self._finish()
+            self._settle()
             return iter(list(self._ledger.examples()))
 
     def read(self, slots: Integers) -> Sample:
         """Return the examples in these slots, available or not."""
         wanted = np.array(integers("slots", slots, None), np.int64)
         with self._lock:
-            self._finish()
+            self._settle()
             if not len(self) or ((wanted < 0) | (wanted >= len(self))).any():
                 raise EngramError(
                     f"The memory holds the slots 0 to {len(self) - 1}; not {shown(slots)}."
@@ -342,7 +489,7 @@ class Memory:
         if not isinstance(reason, str):  # it is saved with the memory
             raise EngramError(f"reason is {shown(reason)}; give a string.")
         with self._lock:
-            self._finish()
+            self._settle()
             leaving = self._ledger.named(ids, where)
             when = datetime.now(UTC).isoformat(timespec="seconds")
             record = Erasure(when, tuple(leaving), reason)
@@ -365,7 +512,7 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything as tensors and JSON values, the generators included."""
         with self._lock:
-            self._finish()
+            self._settle()
             state = self._state()
             rows = state["storage"]["rows"]
             rows.update({place: tensor.clone() for place, tensor in rows.items()})
@@ -400,7 +547,7 @@ class Memory:
                 "max_bytes": state["max_bytes"],
             }
             with self._lock:
-                self._finish()
+                self._settle()
                 try:
                     self._replace(self._filled(state, ledger), books)
                 except BaseException:
@@ -435,7 +582,7 @@ class Memory:
         An `IndexStorage` saves its indices, not the data.
         """
         with self._lock:  # no row may change between the checksum and the writing
-            self._finish()
+            self._settle()
             _file.write(path, self._state())
 
     @classmethod
@@ -445,11 +592,12 @@ class Memory:
         device: torch.device | str | None = None,
         *,
         storage: TensorStorage | None = None,
+        allow_nonfinite: bool = False,
     ) -> Memory:
         """Return the memory that `save` wrote; it goes on as the saved one would have, bit for bit.
 
         ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
-        of the same data.
+        of the same data. ``allow_nonfinite`` is for what is added from now on.
         """
         with trusting_nobody():
             state = _file.read(path)
@@ -458,7 +606,11 @@ class Memory:
                     f"The memory {path} holds indices into data; give storage=IndexStorage(data)."
                 )
             policy = policy_from_json(state["ledger"]["policy"])
-            memory = cls(policy, TensorStorage(device) if storage is None else storage)
+            memory = cls(
+                policy,
+                TensorStorage(device) if storage is None else storage,
+                allow_nonfinite=allow_nonfinite,
+            )
             memory.load_state_dict(state)
             return memory
 

@@ -90,18 +90,31 @@ class TensorStorage:
             self._accepted = kinds
         else:
             for tensor in tensors:
-                check_on_device(tensor.dtype, self.device or tensors[0].device)
+                check_on_device(tensor.dtype, self.home(tensors))
         return tensors
 
     def labels(self, batch: object) -> Tensor | None:
         """Return the labels that a batch itself holds: a tuple's last tensor, if it can be that."""
         return own_labels(batch)
 
+    def values(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the tensors that `read` will make examples of, given what `check` returned."""
+        return tensors
+
+    def home(self, tensors: list[Tensor]) -> torch.device:
+        """Return the device of the rows, which the first batch decides unless one was given."""
+        return self.device or tensors[0].device
+
+    @property
+    def examples(self) -> tuple[Any, ...]:
+        """The structure of a batch and the shapes and dtypes of its examples."""
+        return self._structure, self._examples
+
     def resize(self, rows: int, batch: object) -> None:
         """Allocate this many rows for examples such as the batch's, and keep what is there."""
         tensors = self.check(batch)
         examples = self._examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
-        device = self.device or tensors[0].device
+        device = self.home(tensors)
         try:
             new = [allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples]
         except (MemoryError, RuntimeError, TypeError, ValueError, AssertionError) as error:
@@ -119,22 +132,40 @@ class TensorStorage:
         self.device, self.rows, self._rows = device, rows, new
         self._on_host = device.type == "cpu"
 
-    def stage(self, slots: list[int], tensors: list[Tensor], moves: Moves | None = None) -> Staged:
+    def stage(
+        self,
+        slots: list[int],
+        tensors: list[Tensor],
+        moves: Moves | None = None,
+        valid: Tensor | None = None,
+    ) -> Staged:
         """Return what writes each example to its slot (-1 is nowhere), after the moves.
 
-        Nothing has changed yet. What may fail is done here: `commit` only overwrites.
+        Nothing has changed yet. What may fail is done here: `commit` only overwrites. Unless the
+        flag ``valid`` is true, which is on the storage's device and is not read, it overwrites rows
+        with what they hold now.
         """
         staged = [] if moves is None else self._staged_moves(moves)
+        staged += self._staged_writes(slots, tensors)
+        if valid is None:
+            return staged
+        return [
+            (row, target, torch.where(valid, values, row.index_select(0, target)))
+            for row, target, values in staged
+        ]
+
+    def _staged_writes(self, slots: list[int], tensors: list[Tensor]) -> Staged:
         kept = [place for place, slot in enumerate(slots) if slot >= 0] if -1 in slots else slots
         if not kept:
-            return staged
+            return []
         if self._by_view:
             tensors = [as_rows(tensor.detach()) for tensor in tensors]
         if kept is not slots:
             slots = [slots[place] for place in kept]
             chosen = torch.frombuffer(array("q", kept), dtype=torch.int64)
-            tensors = [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
+            tensors = [tensor.index_select(0, _sent(chosen, tensor.device)) for tensor in tensors]
         target = self.place(self._places.fill(slots))
+        staged = []
         for row, tensor in zip(self._rows, tensors, strict=True):
             own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
             staged.append((row, target, own.detach() if own.requires_grad else own))
@@ -163,7 +194,7 @@ class TensorStorage:
 
     def place(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the host on the storage's device."""
-        return tensor if self._on_host else tensor.to(self.device)
+        return tensor if self._on_host else _sent(tensor, self.device)
 
     def read(self, slots: Tensor) -> Batch:
         """Return the rows as a batch of the structure that was added."""
@@ -193,3 +224,11 @@ class TensorStorage:
             self.resize(rows, rebuild(state["structure"], iter(tensors)))
             for row, tensor in zip(self._rows, tensors, strict=True):
                 row[: len(tensor)] = as_rows(tensor)
+
+
+def _sent(tensor: Tensor, device: torch.device | None) -> Tensor:
+    """Return a tensor of numbers of ours on a device, without waiting for the work before it.
+
+    A GPU takes what is not in pinned memory, as these are not, before the call returns.
+    """
+    return tensor.to(device, non_blocking=device is not None and device.type == "cuda")
