@@ -36,10 +36,9 @@ _ROWS: dict[torch.dtype, torch.dtype] = {dtype: dtype for dtype in (*_PLAIN, *_C
     for name, rows in _BY_VIEW.items()
     if hasattr(torch, name)  # an older torch has fewer of them
 }
+_FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 # What may hold a value that is not finite, and as what torch can tell that.
-_INEXACT = {
-    dtype: dtype for dtype in (*_PLAIN, *_COMPLEX) if dtype.is_floating_point or dtype.is_complex
-}
+_INEXACT = {dtype: dtype for dtype in (*_FLOATS, *_COMPLEX)}
 _INEXACT[torch.complex32] = torch.complex64
 _INEXACT |= {dtype: torch.float32 for dtype in _ROWS if "float8" in str(dtype)}
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _ROWS if dtype not in _PLAIN}
@@ -97,10 +96,11 @@ def from_file(tensor: Tensor, name: object) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """Tell whether all values of a tensor of the host are finite."""
+    # A value that is not finite makes the sum so, which is one pass; but large ones can as well.
+    if tensor.dtype in _FLOATS and math.isfinite(tensor.sum().item()):
+        return True
     values = _inexact(tensor)
-    # One that is not finite makes every sum so that it enters, and this one is a single pass; but
-    # large ones can do that as well.
-    return values is None or math.isfinite(values.sum().item()) or bool(values.isfinite().all())
+    return values is None or bool(values.isfinite().all())
 
 
 def finite_flag(tensor: Tensor) -> Tensor | None:

@@ -35,11 +35,6 @@ class Entries(Books):
         self._next_id = 0
         self._erased: dict[Id, None] = {}
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether a change has begun that has neither been made nor undone."""
-        return bool(self._filing.journal)
-
     def begin(self) -> None:
         """Begin a change, which ends with `made` or with `undo`."""
         filing = self._filing

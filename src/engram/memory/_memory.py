@@ -38,7 +38,7 @@ class Prepared(NamedTuple):
     tensors: list[Tensor]
     metadata: Incoming
     size: int  # how many examples there are
-    kind: tuple[Any, ...] | None  # of the examples that it agrees with; None if there were none
+    examples: list[Any]  # the storage's, with which it agrees
     finite: Tensor | None
     """Whether all values are finite, on the batch's device; None where no device was to be asked.
 
@@ -205,14 +205,7 @@ class Memory:
             if self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
             finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
-            return Prepared(batch, tensors, metadata, size, self._kind(), finite)
-
-    def _kind(self) -> tuple[Any, ...] | None:
-        """Return what a batch has to have in common with the examples held, if there are any."""
-        ledger = self._ledger
-        if not ledger.ids:
-            return None
-        return ledger.has_tasks, ledger.has_labels, self.storage.examples
+            return Prepared(batch, tensors, metadata, size, self.storage.examples, finite)
 
     def file(self, prepared: Prepared, *, valid: Tensor | None = None) -> None:
         """Add what `prepare` has checked: all of it or, where it is interrupted, nothing.
@@ -234,18 +227,19 @@ class Memory:
         with self._lock:
             self._finish()
             if valid is None:
-                self._settle()
+                if self._unsettled:
+                    self._read_flags()
                 if prepared.finite is not None and not prepared.finite:
                     raise _not_finite(self.storage.values(prepared.tensors))
             else:
                 wanted, valid = self._chain(valid, prepared)
                 if not wanted:
                     return
-            if prepared.kind is None or prepared.kind != self._kind():
-                # Another batch may have come first, or all that were there have gone.
-                self.storage.check(prepared.batch)
-                self._ledger.check(prepared.metadata)
             ledger, storage = self._ledger, self.storage
+            # Another batch may have come first, or all that were there have gone.
+            if prepared.examples is not storage.examples:
+                storage.check(prepared.batch)
+            ledger.check(prepared.metadata)
             try:  # as in `_erase`: a call between them is felt at every step
                 ledger.begin()
                 if valid is not None:
@@ -333,7 +327,7 @@ class Memory:
         It is undone before its first row was written, and made afterwards. Where rows cannot be
         written, it is undone too, and the examples in these rows are given up.
         """
-        if self._redo is None and not self._ledger.unfinished and not self._doubtful:
+        if self._redo is None and not self._ledger.journal and not self._doubtful:
             return
         with self._lock:  # which another thread holds while it makes a change
             if self._redo is not None:

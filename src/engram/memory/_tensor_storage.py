@@ -60,7 +60,8 @@ class TensorStorage:
         """How many rows are allocated."""
         self._structure: Structure | None = None
         self._rows: list[Tensor] = []
-        self._examples: list[tuple[torch.Size, torch.dtype]] = []
+        self.examples: list[tuple[torch.Size, torch.dtype]] = []
+        """The shapes and dtypes of an example's tensors; another list for another kind of batch."""
         self._accepted: list[tuple[Any, ...]] | None = None  # what was checked last
         self._by_view = False  # whether some rows are of another dtype than their examples
         self._on_host = True
@@ -84,9 +85,9 @@ class TensorStorage:
             return tensors
         check_kinds(tensors)
         check_lengths(tensors)
-        check_examples(tensors, self._examples)
+        check_examples(tensors, self.examples)
         check_dense(tensors)
-        if self._examples:
+        if self.examples:
             self._accepted = kinds
         else:
             for tensor in tensors:
@@ -105,15 +106,10 @@ class TensorStorage:
         """Return the device of the rows, which the first batch decides unless one was given."""
         return self.device or tensors[0].device
 
-    @property
-    def examples(self) -> tuple[Any, ...]:
-        """The structure of a batch and the shapes and dtypes of its examples."""
-        return self._structure, self._examples
-
     def resize(self, rows: int, batch: object) -> None:
         """Allocate this many rows for examples such as the batch's, and keep what is there."""
         tensors = self.check(batch)
-        examples = self._examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
+        examples = self.examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
         device = self.home(tensors)
         try:
             new = [allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples]
@@ -127,7 +123,7 @@ class TensorStorage:
         for source, target in zip(self._rows, new, strict=False):  # at first there are none
             target[: len(source)] = source
         self._structure = self._structure or describe(batch)
-        self._examples = examples
+        self.examples = examples
         self._by_view = any(row_dtype(dtype) != dtype for _, dtype in examples)
         self.device, self.rows, self._rows = device, rows, new
         self._on_host = device.type == "cpu"
@@ -204,7 +200,7 @@ class TensorStorage:
 
     def _as_added(self, rows: list[Tensor]) -> list[Tensor]:
         """Return rows in the dtypes of the examples that they hold."""
-        return [row.view(dtype) for row, (_, dtype) in zip(rows, self._examples, strict=True)]
+        return [row.view(dtype) for row, (_, dtype) in zip(rows, self.examples, strict=True)]
 
     def state_dict(self, length: int) -> dict[str, Any]:
         """Return the first ``length`` rows (not copied) and their structure."""
@@ -217,7 +213,7 @@ class TensorStorage:
             raise EngramError(
                 f"The state holds {state['kind']}; this memory's storage holds {self.kind}."
             )
-        self.rows, self._rows, self._examples = 0, [], []
+        self.rows, self._rows, self.examples = 0, [], []
         self._structure = self._accepted = None
         if state["structure"] is not None:
             tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
