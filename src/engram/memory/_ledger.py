@@ -69,6 +69,7 @@ class Ledger(Entries):
         many examples there are. A storage follows `moves` before it writes.
         """
         with self.lock:
+            self.undo()
             batch = self.prepare(tasks, labels, ids, tags, count=count)
             return self.change(lambda: np.array(self.file(batch), np.int64))
 
@@ -76,6 +77,7 @@ class Ledger(Entries):
         """Seal: everything held may be sampled from now on."""
         if not self.policy.include_current:
             with self.lock:
+                self.undo()
                 self._by_task = None  # first: an interruption never leaves it behind
                 self._filing.slots.sealed = len(self)
 
@@ -85,6 +87,7 @@ class Ledger(Entries):
         Returns what a storage has to move and to clear; None if nothing was held.
         """
         with self.lock:
+            self.undo()
             leaving = self.named(ids, where)
             return self.change(lambda: self.drop(leaving))
 
@@ -103,12 +106,13 @@ class Ledger(Entries):
 
     def _parts(self) -> dict[str, Any]:
         """Return all but the lock: that of a copy is its own."""
-        self.undo()  # what an interruption has left
+        self.undo()
         return {name: part for name, part in vars(self).items() if name != "lock"}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything, the generator included, as arrays and JSON values."""
         with self.lock:
+            self.undo()
             return {
                 "policy": policy_to_json(self.policy),
                 "generator": self._generator.bit_generator.state,
