@@ -13,7 +13,11 @@ from engram.report import Standard
 from engram.runs import Row, address
 
 EXAMPLES = {"permuted-mnist": 55_000, "split-cifar": 2_500, "split-cub": 300, "split-awa": 1_000}
-PAPER = json.loads(resources.files("engram.report").joinpath("paper_results.json").read_text())
+PAPER, _CLAIMS = (
+    json.loads(resources.files("engram.paper").joinpath(name).read_text())
+    for name in ("numbers.json", "claims.json")
+)
+CLAIMS = [*_CLAIMS["claims"]]
 
 
 @dataclass(frozen=True)

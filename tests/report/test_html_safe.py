@@ -7,7 +7,7 @@ import re
 import paper_world
 import pytest
 from page_reader import report
-from paper_world import PAPER, STANDARD, make_row
+from paper_world import CLAIMS, STANDARD, make_row
 
 from engram.cli._report import write
 from engram.errors import EngramError
@@ -175,5 +175,5 @@ def test_of_runs_that_all_diverged_no_figures_are_told(tmp_path, capsys):
 def test_every_claim_is_on_the_page_with_its_mark():
     page = report([make_row("van")])
     items = page.words
-    for claim in PAPER["claims"]:
+    for claim in CLAIMS:
         assert f"cannot be told yet {claim}" in items

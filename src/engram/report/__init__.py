@@ -1,5 +1,6 @@
 """Reports: summaries over seeds, tables, the plot and pages, beside the paper's numbers."""
 
+from engram.paper import Printed, printed
 from engram.report._blocks import fill
 from engram.report._book import write_book
 from engram.report._chance import told_chance
@@ -10,7 +11,6 @@ from engram.report._failures import told_failures
 from engram.report._json import as_json
 from engram.report._measures import Statistic, measure
 from engram.report._page import GENERATED, results_page
-from engram.report._paper import Printed, printed
 from engram.report._performance import save_performance
 from engram.report._plot import save_plot
 from engram.report._setting import Setting

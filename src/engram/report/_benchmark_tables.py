@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engram.paper import printed, printed_methods
 from engram.report._data_names import data_name, short_data
 from engram.report._failures import told_seeds
 from engram.report._markdown import escape, markdown_table
 from engram.report._measures import METRICS, Metric
 from engram.report._numbers import NOTHING, deviations, spread
 from engram.report._order_table import order_of_methods
-from engram.report._paper import printed, printed_methods
 from engram.report._projected import projected_times
 from engram.report._quantities import representatives
 from engram.report._standard import Standard

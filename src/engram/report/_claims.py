@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from engram.report._definitions import definitions
+from engram.paper import benchmarks, claims, printed, settings, table_methods
 from engram.report._found import NOT_RUN, Found, Pair, Told
-from engram.report._paper import claims, papers_benchmarks, printed, table_methods
 from engram.report._projected import projected_times
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_data
@@ -18,10 +17,9 @@ from engram.report._verdict import Claim, Part
 def judge(summaries: Sequence[Summary], standard: Standard) -> list[Claim]:
     """Return the paper's claims, in its order, each with our numbers and the paper's."""
     judged = _Judge(summaries, standard)
-    checks = definitions()["checks"]
     return [
-        Claim(text, tuple(part for check in checks[text] for part in judged.parts(check)))
-        for text in claims()
+        Claim(text, tuple(part for check in checks for part in judged.parts(check)))
+        for text, checks in claims().items()
     ]
 
 
@@ -31,7 +29,7 @@ class _Judge:
         self._found = [Found(same, standard) for same in by_data(trained)]
         self._too_long = {
             (benchmark, method)
-            for benchmark in papers_benchmarks()
+            for benchmark in benchmarks()
             for method, time in projected_times(benchmark, trained, standard).items()
             if time.too_long
         }
@@ -98,8 +96,8 @@ class _Judge:
 
 
 def _where(pair: Pair, label: str, told: Told) -> str:
-    settings = definitions()["settings"]
-    titles = dict.fromkeys(settings[name]["title"] for name, _ in (pair.first, pair.second))
+    known = settings()
+    titles = dict.fromkeys(known[name]["title"] for name, _ in (pair.first, pair.second))
     kind = f"stand-in: {label}" if label else "projected" if told.projected else ""
     return " against ".join(titles) + (f" ({kind})" if kind else "")
 

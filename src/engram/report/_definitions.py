@@ -1,23 +1,12 @@
-"""What the paper's claims mean in numbers, and in which settings: paper_claims.json."""
+"""Results in the settings that the paper's claims are about."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Mapping, Sequence
-from importlib import resources
-from typing import Any
+from collections.abc import Sequence
 
+from engram.paper import settings
 from engram.report._setting import Setting
 from engram.report._summary import Summary
-
-
-@functools.cache
-def definitions() -> Mapping[str, Any]:
-    """Return the settings that claims are about, by name, and the checks of each claim."""
-    text = resources.files("engram.report").joinpath("paper_claims.json").read_text("utf-8")
-    defined: Mapping[str, Any] = json.loads(text)
-    return defined
 
 
 def preset_names(setting: Setting) -> list[str]:
@@ -28,7 +17,7 @@ def preset_names(setting: Setting) -> list[str]:
     """
     return [
         name
-        for known in definitions()["settings"].values()
+        for known in settings().values()
         if (known["tasks"], known.get("examples")) == (setting.tasks, setting.examples)
         and setting.benchmark in known["benchmarks"]
         for name in known["benchmarks"]
@@ -43,13 +32,13 @@ def in_setting(summaries: Sequence[Summary], name: str) -> list[Summary]:
     """
     found = to_the_end(summaries, name)
     most = max((summary.setting.examples for summary in found), default=0)
-    wanted = definitions()["settings"][name].get("examples", most)
+    wanted = settings()[name].get("examples", most)
     return [summary for summary in found if summary.setting.examples == wanted]
 
 
 def to_the_end(summaries: Sequence[Summary], name: str) -> list[Summary]:
     """Return the results with all tasks of one of the paper's settings, whatever the examples."""
-    known = definitions()["settings"][name]
+    known = settings()[name]
     return [
         summary
         for summary in summaries

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from engram.paper import benchmarks, printed, printed_methods
 from engram.report._benchmark_tables import papers_own, stand_in_label
 from engram.report._measures import METRICS
 from engram.report._numbers import deviations, is_far, spread
-from engram.report._paper import papers_benchmarks, printed, printed_methods
 from engram.report._standard import Standard
 from engram.report._summary import Summary
 
@@ -22,7 +22,7 @@ def far_lines(summaries: Sequence[Summary], standard: Standard, link: Callable[[
         f"- {metric.title}, [{method}]({link(_PAGES.get(method, method))}) on {benchmark}: "
         f"{spread(ours, metric.digits)}, paper {spread(paper, metric.digits)} "
         f"({deviations(ours, paper)})"
-        for benchmark in papers_benchmarks()
+        for benchmark in benchmarks()
         for found in papers_own(benchmark, trained, standard)
         for metric in METRICS
         for method in printed_methods(benchmark)

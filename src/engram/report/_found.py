@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engram.report._definitions import definitions, in_setting, to_the_end
+from engram.paper import settings, table_methods
+from engram.report._definitions import in_setting, to_the_end
 from engram.report._estimate import Estimate
-from engram.report._paper import table_methods
 from engram.report._quantities import quantity, representatives
 from engram.report._sizes import projected_sizes
 from engram.report._standard import Standard
@@ -58,13 +58,12 @@ class Found:
         self.label = summaries[0].setting.stand_in
         usual = [summary for summary in summaries if standard.is_preset(summary)]
         self._found = {
-            name: representatives(in_setting(usual, name), standard)
-            for name in definitions()["settings"]
+            name: representatives(in_setting(usual, name), standard) for name in settings()
         }
         as_usual = [summary for summary in summaries if standard.share(summary) is not None]
         self._ended = {
             name: [row for summary in to_the_end(as_usual, name) for row in summary.rows]
-            for name in definitions()["settings"]
+            for name in settings()
         }
 
     def ran(self, setting: str, method: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report._paper import Printed, printed_k2_share
+from engram.paper import Printed, printed_k2_share
 from engram.report._quantities import quantity
 from engram.report._summary import Summary
 

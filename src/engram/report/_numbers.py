@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from engram.paper import Printed
 from engram.report._measures import Statistic
-from engram.report._paper import Printed
 
 NOTHING = "–"
 

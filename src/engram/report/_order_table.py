@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from engram.paper import printed, printed_methods
 from engram.report._markdown import markdown_table
 from engram.report._order import rank_correlation, told_order
-from engram.report._paper import printed, printed_methods
 from engram.report._summary import Summary
 from engram.runs import canonical
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engram.paper import printed_methods
 from engram.report._failures import count_seeds
 from engram.report._numbers import duration
-from engram.report._paper import printed_methods
 from engram.report._standard import Standard
 from engram.report._summary import Summary
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engram.errors import unknown
+from engram.paper import benchmarks, printed_methods, settings
 from engram.report._benchmark_tables import (
     NOT_RUN,
     RECEIPTS,
@@ -14,12 +15,11 @@ from engram.report._benchmark_tables import (
     stand_in_label,
 )
 from engram.report._claims import judge
-from engram.report._definitions import definitions, in_setting
+from engram.report._definitions import in_setting
 from engram.report._k2 import ORDER, SHARE, fact_values, papers_share, recorded_k2
 from engram.report._markdown import escape, markdown_table
 from engram.report._measures import Statistic
 from engram.report._numbers import NOTHING, duration, spread
-from engram.report._paper import papers_benchmarks, printed_methods
 from engram.report._projected import RULE, projected_times
 from engram.report._quantities import representatives
 from engram.report._standard import Standard
@@ -41,13 +41,13 @@ def reproduction(part: str, summaries: Sequence[Summary], standard: Standard) ->
     ``claims`` or ``missing``; ``far`` is made by `far_lines`, as it has links in it.
     """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
-    if part in papers_benchmarks():
+    if part in benchmarks():
         return benchmark_tables(part, trained, standard)
     if part in _SWEEPS:
         return "\n\n".join(_sweep(name, trained, standard) for name in _SWEEPS[part])
     others = {"k2": _k2, "claims": _claims, "missing": _missing}
     if part not in others:
-        known = [*papers_benchmarks(), *_SWEEPS, *others, "far"]
+        known = [*benchmarks(), *_SWEEPS, *others, "far"]
         raise unknown("part of the reproduction", part, known)
     return others[part](trained, standard)
 
@@ -64,14 +64,14 @@ def _sweep(name: str, summaries: Sequence[Summary], standard: Standard) -> str:
             label = standard.preset_label(each)
             lines.append([label, accuracy, duration(each.seconds), *receipt(each)])
     header = ["method", "average accuracy %", "seconds", *RECEIPTS]
-    return f"{definitions()['settings'][name]['title']}:\n\n{markdown_table(header, lines)}"
+    return f"{settings()[name]['title']}:\n\n{markdown_table(header, lines)}"
 
 
 def _k2(summaries: Sequence[Summary], standard: Standard) -> str:
     lines = []
     for name in _K2:
         found = representatives(recorded_k2(in_setting(summaries, name)), standard).get("mega-i")
-        title = definitions()["settings"][name]["title"]
+        title = settings()[name]["title"]
         if found is None:
             lines.append([title, NOT_RUN, *[NOTHING] * 4, *receipt(None)])
             continue
@@ -102,15 +102,15 @@ def _claims(summaries: Sequence[Summary], standard: Standard) -> str:
 
 def _missing(summaries: Sequence[Summary], standard: Standard) -> str:
     absent = dict[str, list[str]]()
-    for benchmark in papers_benchmarks():
+    for benchmark in benchmarks():
         absent[benchmark] = _lacking(benchmark, summaries, standard)
     for name in (name for names in _SWEEPS.values() for name in names):
         usual = [each.method for each in in_setting(summaries, name) if standard.is_preset(each)]
-        title = definitions()["settings"][name]["title"]
+        title = settings()[name]["title"]
         absent[title] = [method for method in _SWEPT if method not in usual]
     for name in _K2:
         if not recorded_k2(in_setting(summaries, name)):
-            absent[f"k2, {definitions()['settings'][name]['title']}"] = ["mega-i"]
+            absent[f"k2, {settings()[name]['title']}"] = ["mega-i"]
     items = [f"- {escape(where)}: {', '.join(names)}" for where, names in absent.items() if names]
     return "\n".join(items) if items else "Nothing is missing."
 

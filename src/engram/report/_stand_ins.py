@@ -10,9 +10,9 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from engram.errors import EngramError, unknown
+from engram.paper import benchmarks
 from engram.report._data_names import data_name, short_data
 from engram.report._markdown import escape
-from engram.report._paper import papers_benchmarks
 from engram.streams import OTHER
 
 _NAME = re.compile(f"{OTHER}[0-9a-f]{{64}}")
@@ -70,8 +70,8 @@ def _checked(fields: object, name: str) -> StandIn:
         if not (isinstance(value, str) and value.isprintable() and value.strip() == value != ""):
             raise EngramError(f"{field} of stand-in {name} must be one line, not {value!r}.")
     made = StandIn(**fields)
-    if made.benchmark not in papers_benchmarks():
-        raise unknown("benchmark of the paper's", made.benchmark, papers_benchmarks())
+    if made.benchmark not in benchmarks():
+        raise unknown("benchmark of the paper's", made.benchmark, benchmarks())
     if len(made.label) > _LONGEST or escape(made.label) != made.label:
         raise EngramError(
             f"label of stand-in {name} must be at most {_LONGEST} plain letters, not "

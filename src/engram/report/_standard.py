@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import EngramError
+from engram.paper import Printed, printed
 from engram.report._commands import again, was_typed
 from engram.report._data_names import data_name, short_data
 from engram.report._definitions import preset_names
 from engram.report._identity import PRECISION, flat, same_settings, tried
-from engram.report._paper import Printed, printed
 from engram.report._summary import Summary
 from engram.runs import canonical
 

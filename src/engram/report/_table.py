@@ -8,10 +8,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from engram.paper import Printed
 from engram.report._failures import told_seeds
 from engram.report._measures import METRICS, Statistic
 from engram.report._numbers import duration, spread
-from engram.report._paper import Printed
 from engram.report._standard import Standard
 from engram.report._summary import Summary
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from engram.runs import Laboratory
 
 _ENDING = ".toml"
+_FOLDER = resources.files("engram.paper") / "studies"
 
 
 def study_names() -> list[str]:
     """Return the names of the paper's studies."""
-    files = resources.files("engram.studies").iterdir()
-    return sorted(file.name.removesuffix(_ENDING) for file in files if file.name.endswith(_ENDING))
+    return sorted(file.name.removesuffix(_ENDING) for file in _FOLDER.iterdir())
 
 
 def read_study(target: str, laboratory: Laboratory) -> Study:
@@ -37,7 +37,7 @@ def read_study(target: str, laboratory: Laboratory) -> Study:
 def _source(target: str) -> Source:
     if target in study_names():
         name = f"{target}{_ENDING}"
-        return Source(name, resources.files("engram.studies").joinpath(name).read_text("utf-8"))
+        return Source(name, _FOLDER.joinpath(name).read_text("utf-8"))
     if not target.endswith(_ENDING):
         names = [*study_names(), "the path of a .toml file"]
         raise unknown("study", target, names)

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engram.paper import Printed
 from engram.report._failures import count_seeds
-from engram.report._paper import Printed
 from engram.report._summary import Summary
 from engram.report.html._names import LEADING, line_name, style_of
 from engram.runs import Row

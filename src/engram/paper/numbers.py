@@ -1,4 +1,4 @@
-"""The paper's own numbers."""
+"""The paper's own numbers: numbers.json."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def printed(benchmark: str, method: str, metric: str) -> Printed | None:
     >>> printed("permuted-mnist", "mega-ii", "average_accuracy")
     Printed(mean=91.21, std=0.1)
     """
-    paper = _paper()
-    number = paper["results"].get(benchmark, {}).get(method, {}).get(metric)
+    numbers = _numbers()
+    number = numbers["results"].get(benchmark, {}).get(method, {}).get(metric)
     if number is None and metric == "average_accuracy":
         name = "mega-i-equal" if method == "er" else method
-        number = paper["ablation_average_accuracy"].get(benchmark, {}).get(name)
+        number = numbers["ablation_average_accuracy"].get(benchmark, {}).get(name)
         if number is None and method == "multi-task":
-            line = paper["multi_task_average_accuracy"].get(benchmark)
+            line = numbers["multi_task_average_accuracy"].get(benchmark)
             return None if line is None else Printed(line, None)
     return None if number is None else Printed(number["mean"], number["std"])
 
@@ -41,13 +41,8 @@ def printed_k2_share(examples: int) -> Printed | None:
     >>> printed_k2_share(200), printed_k2_share(300)
     (Printed(mean=1.05, std=None), None)
     """
-    share = _paper()["share_of_k2_below_1_percent"].get(str(examples))
+    share = _numbers()["share_of_k2_below_1_percent"].get(str(examples))
     return None if share is None else Printed(share, None)
-
-
-def claims() -> list[str]:
-    """Return what the paper claims, sentence by sentence."""
-    return list(_paper()["claims"])
 
 
 def table_methods(benchmark: str) -> list[str]:
@@ -56,7 +51,7 @@ def table_methods(benchmark: str) -> list[str]:
     >>> table_methods("split-awa")
     ['van', 'ewc', 'mas', 'rwalk', 'pi', 'a-gem']
     """
-    methods = _paper()["results"].get(benchmark, {})
+    methods = _numbers()["results"].get(benchmark, {})
     return [method for method in methods if method not in ("mega-i", "mega-ii")]
 
 
@@ -66,17 +61,17 @@ def printed_methods(benchmark: str) -> list[str]:
     >>> printed_methods("split-awa")[-4:]
     ['mega-ii', 'mega-i-equal', 'mega-ii-unbalanced', 'multi-task']
     """
-    tables = _paper()["results"][benchmark], _paper()["ablation_average_accuracy"][benchmark]
+    tables = _numbers()["results"][benchmark], _numbers()["ablation_average_accuracy"][benchmark]
     return [*dict.fromkeys([*tables[0], *tables[1], "multi-task"])]
 
 
-def papers_benchmarks() -> list[str]:
+def benchmarks() -> list[str]:
     """Return the names of the paper's four benchmarks, in its order."""
-    return list(_paper()["results"])
+    return list(_numbers()["results"])
 
 
 @functools.cache
-def _paper() -> Mapping[str, Any]:
-    text = resources.files("engram.report").joinpath("paper_results.json").read_text("utf-8")
-    paper: Mapping[str, Any] = json.loads(text)
-    return paper
+def _numbers() -> Mapping[str, Any]:
+    text = resources.files("engram.paper").joinpath("numbers.json").read_text("utf-8")
+    numbers: Mapping[str, Any] = json.loads(text)
+    return numbers
