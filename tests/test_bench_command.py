@@ -10,8 +10,8 @@ from engram import bench, report
 from engram.bench import _measure
 from engram.cli._bench import bench as run_bench
 from engram.errors import EngramError
-from engram.report import write_book
 from engram.report._sheets import SHEETS
+from tools.docs.pages import write_pages
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
@@ -80,7 +80,7 @@ def page(tmp_path):
     def make(table):
         block = f"<!-- generated: performance {table} -->\n<!-- end -->\n"
         (docs / "speed.md").write_text(block)
-        write_book(docs, [], None)
+        write_pages(docs, [], None)
         return (docs / "speed.md").read_text()
 
     return make

@@ -16,13 +16,13 @@ from engram.report import (
     as_json,
     compare,
     printed,
-    results_page,
     results_table,
     save_plot,
     summarise,
     two_sided_p,
 )
 from engram.runs import Row
+from tools.docs.results_page import results_page
 
 
 @pytest.fixture

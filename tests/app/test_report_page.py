@@ -5,10 +5,11 @@ import json
 
 import pytest
 
-from engram.report import GENERATED, Standard, results_page, save_plot, summarise
-from engram.report.__main__ import main
+from engram.report import Standard, save_plot, summarise
 from engram.report._failures import told_failures
 from engram.runs import Row, write_lines
+from tools.docs.__main__ import main
+from tools.docs.results_page import GENERATED, results_page
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_the_page_is_made_again_from_committed_lines(tmp_path, make_row, laborat
     first = page.read_text()
     assert main(command, laboratory) == 0
     assert page.read_text() == first
-    assert f"python -m engram.report {lines} --out {page} --compare mega-i:van" in first
+    assert f"python -m tools.docs {lines} --out {page} --compare mega-i:van" in first
     assert capsys.readouterr() == ("", "")
 
 

@@ -6,8 +6,9 @@ from page_reader import report
 from paper_world import STANDARD, make_row
 
 from engram.cli._results import show
-from engram.report import results_page, summarise, told_chance
+from engram.report import summarise, told_chance
 from engram.runs import Store
+from tools.docs.results_page import results_page
 
 TOLD = "Always saying the most frequent class would have 62.50 % average accuracy."
 BY_TASK = "Always saying the most frequent class of each task would have 80.00 % average accuracy."

@@ -6,8 +6,8 @@ from page_reader import report
 from paper_world import PAPER, STANDARD, make_row
 
 from engram.report import StandIn, Verdict, summarise
-from engram.report._reproduction import reproduction
 from engram.report._verdict import Claim, Part
+from tools.docs.reproduction import reproduction
 
 BIRDS = f"other-{'b' * 64}"
 BEATS, LCA = "MEGA-I and MEGA-II beat every", "MEGA-I and MEGA-II have a high"

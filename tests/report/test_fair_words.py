@@ -3,11 +3,10 @@
 import pytest
 from paper_world import STANDARD, make_row, told
 
-from engram.report import StandIn, results_page, summarise
-from engram.report._far import far_lines
-from engram.report._method_results import method_results
-from engram.report._order import told_order
-from engram.report._reproduction import reproduction
+from engram.report import StandIn, summarise
+from tools.docs.method_page import method_results
+from tools.docs.reproduction import far_lines, ranking, reproduction
+from tools.docs.results_page import results_page
 
 BIRDS = f"other-{'b' * 64}"
 OFF = (-0.002, 0.001, 0.001)
@@ -46,7 +45,7 @@ def test_ties_on_a_stand_in_are_joined_and_the_same_runs_counted_once():
 
 
 def test_orders_without_ties_have_commas_alone():
-    assert told_order({"a": 1.0, "b": 3.0, "c": 2.0}) == "b, c, a"
+    assert ranking({"a": 1.0, "b": 3.0, "c": 2.0}) == "b, c, a"
 
 
 @pytest.mark.usefixtures("known")

@@ -8,11 +8,12 @@ from page_reader import report
 from paper_world import STANDARD, make_row
 
 from engram.data import ImageSet, sources
-from engram.report import judge, results_page, summarise
-from engram.report._method_results import method_results
-from engram.report._reproduction import reproduction
+from engram.report import judge, summarise
 from engram.streams import benchmark
 from engram.streams._cub import CubSettings
+from tools.docs.method_page import method_results
+from tools.docs.reproduction import reproduction
+from tools.docs.results_page import results_page
 
 MINE = f"other-{'d' * 64}"
 SHORT = "other-dddddddddd"

@@ -9,8 +9,10 @@ from paper_world import STANDARD, average_accuracy, make_row, told
 from scipy import stats
 
 from engram.errors import EngramError
-from engram.report import results_page, summarise, write_book
+from engram.report import summarise
 from engram.runs import write_lines
+from tools.docs.pages import write_pages
+from tools.docs.results_page import results_page
 
 LOW = "bfloat16"
 PAIR = ("mega-ii", "a-gem")
@@ -88,7 +90,7 @@ def block(tmp_path):
         page = tmp_path / "docs" / "performance.md"
         page.write_text("<!-- generated: performance precision -->\n<!-- end -->\n")
         write_lines(rows, tmp_path / "all.jsonl")
-        write_book(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
+        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
         return page.read_text().partition("\n")[2].removesuffix("\n<!-- end -->\n")
 
     return make
@@ -128,4 +130,4 @@ def test_it_is_among_the_tables_that_a_page_may_ask_for(tmp_path):
     (tmp_path / "docs" / "page.md").write_text("<!-- generated: performance x -->\n<!-- end -->\n")
     write_lines([], tmp_path / "all.jsonl")
     with pytest.raises(EngramError, match=r"There is no table of measured speed 'x'.*precision"):
-        write_book(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
+        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])

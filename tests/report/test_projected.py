@@ -8,8 +8,7 @@ from paper_world import STANDARD, make_row
 from scipy import stats
 
 from engram.report import StandIn, summarise
-from engram.report._order import rank_correlation
-from engram.report._reproduction import reproduction
+from tools.docs.reproduction import rank_correlation, reproduction
 
 
 def page(part, rows):

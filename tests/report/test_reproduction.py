@@ -5,7 +5,7 @@ from paper_world import CLAIMS, PAPER, STANDARD, make_row, told
 
 from engram.errors import EngramError
 from engram.report import summarise
-from engram.report._reproduction import reproduction
+from tools.docs.reproduction import reproduction
 
 METHODS = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")
 

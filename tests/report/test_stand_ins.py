@@ -7,9 +7,10 @@ from page_reader import report
 from paper_world import PAPER, STANDARD, make_row, told
 from rich.console import Console
 
-from engram.report import StandIn, Verdict, judge, results_page, results_table, save_plot, summarise
-from engram.report._reproduction import reproduction
+from engram.report import StandIn, Verdict, judge, results_table, save_plot, summarise
 from engram.report.html import _page, write_report
+from tools.docs.reproduction import reproduction
+from tools.docs.results_page import results_page
 
 BIRDS, ANIMALS = f"other-{'b' * 64}", f"other-{'a' * 64}"
 LABEL = "birds of CUB, pretrained on TinyImageNet"

@@ -6,8 +6,7 @@ import pytest
 from paper_world import STANDARD, make_row
 
 from engram.report import summarise
-from engram.report._performance import NOT_MEASURED
-from engram.report._whole_runs import whole_runs_block
+from tools.docs.performance import NOT_MEASURED, whole_runs_block
 
 
 def stack(method, seeds, seconds, stacked=5, **changed):

@@ -1,16 +1,12 @@
-"""Reports: summaries over seeds, tables, the plot and pages, beside the paper's numbers."""
+"""Reports: summaries over seeds, tables, the plot and the page, beside the paper's numbers."""
 
 from engram.paper import Printed, printed
-from engram.report._blocks import fill
-from engram.report._book import write_book
 from engram.report._chance import told_chance
 from engram.report._claims import judge
 from engram.report._comparison import Comparison, compare
-from engram.report._excerpt import excerpt
 from engram.report._failures import told_failures
 from engram.report._json import as_json
 from engram.report._measures import Statistic, measure
-from engram.report._page import GENERATED, results_page
 from engram.report._performance import save_performance
 from engram.report._plot import save_plot
 from engram.report._setting import Setting
@@ -25,7 +21,6 @@ from engram.report._tensorboard import check_tensorboard, write_scalars
 from engram.report._verdict import Claim, Part, Verdict
 
 __all__ = [
-    "GENERATED",
     "Claim",
     "Comparison",
     "Part",
@@ -39,12 +34,9 @@ __all__ = [
     "as_json",
     "check_tensorboard",
     "compare",
-    "excerpt",
-    "fill",
     "judge",
     "measure",
     "printed",
-    "results_page",
     "results_table",
     "save_performance",
     "save_plot",
@@ -55,6 +47,5 @@ __all__ = [
     "told_failures",
     "two_sided_p",
     "value_text",
-    "write_book",
     "write_scalars",
 ]

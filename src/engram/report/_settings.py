@@ -1,32 +1,11 @@
-"""Settings as a reader sees and types them."""
+"""Settings as a reader types them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engram.report._markdown import markdown_table
-
 if TYPE_CHECKING:
-    from engram.runs import Laboratory
     from engram.settings import Scalar
-
-
-def settings_table(laboratory: Laboratory, benchmark: str, methods: Sequence[str]) -> str:
-    """Return what methods can be told on a benchmark: every setting, its values, its meaning."""
-    values: dict[str, list[str]] = {}
-    meanings: dict[str, str] = {}
-    for place, method in enumerate(methods):
-        for item in laboratory.settings_help(benchmark, method):
-            cells = values.setdefault(item.name, [""] * len(methods))
-            cells[place] = value_text(item.value)
-            meanings[item.name] = item.help
-    header = methods if len(methods) > 1 else [f"on {benchmark}"]
-    return markdown_table(
-        ["setting", *header, "meaning"],
-        [[name, *values[name], meanings[name]] for name in values],
-        ["text", *["number"] * len(methods), "text"],
-    )
 
 
 def value_text(value: Scalar) -> str:

@@ -6,10 +6,8 @@ import json
 import statistics
 from collections.abc import Iterable
 from importlib import resources
-from pathlib import Path
 from typing import NamedTuple
 
-from engram.files import whole_file
 from engram.runs import Row
 
 _FILE = "times.json"
@@ -45,10 +43,3 @@ def published() -> list[Taken]:
     """Return the times that come with the package."""
     text = resources.files("engram.studies").joinpath(_FILE).read_text("utf-8")
     return [Taken(*each) for each in json.loads(text)]
-
-
-def publish(rows: Iterable[Row], folder: Path) -> None:
-    """Write the times that are to come with the package."""
-    lines = ",\n".join(json.dumps(each) for each in taken(rows))
-    with whole_file(folder / _FILE) as part:
-        part.write_text(f"[\n{lines}\n]\n", "utf-8")

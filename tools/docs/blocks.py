@@ -1,29 +1,145 @@
-"""The kinds of generated blocks."""
+"""Hand-written Markdown with generated blocks in it, and the kinds of these."""
 
 from __future__ import annotations
 
+import ast
 import posixpath
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError, unknown
-from engram.report._excerpt import excerpt
-from engram.report._far import far_lines
-from engram.report._method_results import method_results
-from engram.report._performance import performance_block
-from engram.report._precision import precision_block
-from engram.report._reproduction import reproduction
-from engram.report._settings import settings_table
 from engram.report._sheets import SHEETS
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting, summarise
-from engram.report._whole_runs import whole_runs_block
+from tools.docs.method_page import method_results, settings_table
+from tools.docs.performance import performance_block, precision_block, whole_runs_block
+from tools.docs.reproduction import far_lines, reproduction
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory
+
+
+_BEGIN = re.compile(r"<!-- generated: (\S.*) -->")
+_END = "<!-- end -->"
+_ALMOST = re.compile(r"\s*<!--\s*(generated\b|end\s*-->)", re.IGNORECASE)
+
+
+def fill(text: str, make: Callable[[Sequence[str]], str]) -> str:
+    r"""Return the text with the blocks made anew; whatever is outside of them stays as it is.
+
+    A block stands between the lines ``<!-- generated: KIND WORD... -->`` and ``<!-- end -->``;
+    ``make`` is given its words, which are quoted as in a shell.
+
+    >>> print(fill("a\n<!-- generated: sum 1 2 -->\nold\n<!-- end -->\nb", " + ".join))
+    a
+    <!-- generated: sum 1 2 -->
+    sum + 1 + 2
+    <!-- end -->
+    b
+    """
+    kept, opened = list[str](), 0
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        words = _begin(line, number)
+        end = line.rstrip("\r\n") == _END
+        if words is not None and opened:
+            raise EngramError(f"line {number}: a block begins inside that of line {opened}.")
+        if end and not opened:
+            raise EngramError(f"line {number}: {_END} ends no block.")
+        if end:
+            opened = 0
+        if not opened:
+            kept.append(line)
+        if words is not None:
+            opened = number
+            try:
+                kept.append(f"{make(words)}\n")
+            except EngramError as error:
+                raise EngramError(f"line {number}: {error}") from None
+    if opened:
+        raise EngramError(f"line {opened}: a block begins that no {_END} ends.")
+    return "".join(kept)
+
+
+def _begin(line: str, number: int) -> list[str] | None:
+    """Return the words of a line that begins a block, None for any other line."""
+    bare = line.rstrip("\r\n")
+    found = _BEGIN.fullmatch(bare)
+    try:
+        if found:
+            return shlex.split(found[1])
+    except ValueError:
+        pass  # a quotation that does not end
+    if bare != _END and _ALMOST.match(bare):
+        raise EngramError(
+            f"line {number}: a marker is <!-- generated: KIND WORD... --> or {_END}, "
+            f"not {bare.strip()!r}."
+        )
+    return None
+
+
+_NOTE = re.compile(r"\s*# (noqa|type:|fmt:).*$")  # a word to a tool, not to a reader
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+def excerpt(source: str, name: str, first: str = "", last: str = "") -> str:
+    r"""Return a function's or a class's lines, without its docstring.
+
+    ``name`` is as Python says it, ``Class.method``. With ``first`` and ``last``, only the lines
+    from the one that begins with ``first`` to the next one that begins with ``last``.
+
+    >>> print(excerpt("def f(x):\n    '''Say y.'''\n    y = x\n    return y\n", "f"))
+    def f(x):
+        y = x
+        return y
+    """
+    found = _find(ast.parse(source), name)
+    lines: list[str | None] = [_NOTE.sub("", line) for line in source.splitlines()]
+    if ast.get_docstring(found) is not None:
+        docstring = found.body[0]
+        lines[docstring.lineno - 1 : docstring.end_lineno] = [None] * _height(docstring)
+    start = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
+    mine = [line for line in lines[start - 1 : found.end_lineno] if line is not None]
+    if first or last:
+        mine = _part(mine, name, first, last)
+    return textwrap.dedent("\n".join(mine))
+
+
+def _find(module: ast.Module, name: str) -> Definition:
+    body: Sequence[ast.stmt] = module.body
+    found: Definition | None = None
+    for word in name.split("."):
+        named = (node for node in body if isinstance(node, Definition) and node.name == word)
+        found = next(named, None)
+        if found is None:
+            raise EngramError(f"there is no {name!r}.")
+        body = found.body
+    assert found is not None  # a name has a word
+    return found
+
+
+def _part(lines: Sequence[str], name: str, first: str, last: str) -> list[str]:
+    start = _index(lines, 0, name, first)
+    return list(lines[start : _index(lines, start, name, last) + 1])
+
+
+def _index(lines: Sequence[str], start: int, name: str, beginning: str) -> int:
+    for index in range(start, len(lines)):
+        if lines[index].lstrip().startswith(beginning):
+            return index
+    raise EngramError(f"no line of {name!r} begins with {beginning!r}.")
+
+
+def _height(node: ast.stmt) -> int:
+    assert node.end_lineno is not None  # ast.parse has set it
+    return node.end_lineno - node.lineno + 1
+
 
 _USAGES = {
     "results": "results METHOD...",

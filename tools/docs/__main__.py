@@ -1,4 +1,4 @@
-"""``python -m engram.report FILE... --out PAGE`` or ``--pages FOLDER``."""
+"""``python -m tools.docs FILE... --out PAGE`` or ``--pages FOLDER``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
-from engram.report import Standard, results_page, write_book
-from engram.report._book import check_generated, write
+from engram.report import Standard
 from engram.runs import printable, read_lines
+from tools.docs.pages import check_generated, write, write_pages
+from tools.docs.results_page import results_page
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory
 
-_PROGRAM = "python -m engram.report"
+_PROGRAM = "python -m tools.docs"
 
 
 def main(arguments: Sequence[str], laboratory: Laboratory | None = None) -> int:
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str], laboratory: Laboratory | None = None) -> int:
         if given.pages is not None:
             if given.compare:
                 raise EngramError("--compare goes with --out; pages compare what the paper does.")
-            for path in write_book(given.pages, files, laboratory or _protocol()):
+            for path in write_pages(given.pages, files, laboratory or _protocol()):
                 print(path)
             return 0
         rows = [row for file in files for row in read_lines(file)]

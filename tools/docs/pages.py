@@ -1,4 +1,4 @@
-"""All that is generated in a folder of documentation."""
+"""All pages that are generated, or have generated blocks, in a folder of documentation."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
 from engram.files import whole_file
-from engram.report._blocks import fill
 from engram.report._comparison import comparable
-from engram.report._kinds import PageBlocks, Sources
-from engram.report._page import GENERATED, results_page
 from engram.report._standard import Standard
 from engram.report._summary import by_setting, summarise
 from engram.runs import Row, read_lines
+from tools.docs.blocks import PageBlocks, Sources, fill
+from tools.docs.results_page import GENERATED, results_page
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory
+
 
 _COMMAND = "make docs"
 _CLAIMS = (("mega-ii", "er"), ("mega-i", "er"), ("mega-ii", "mega-i"), ("mega-ii", "a-gem"))
 """Pairs of which the paper says, or lets one expect, that the first is better."""
 
 
-def write_book(folder: Path, files: Sequence[Path], laboratory: Laboratory) -> list[Path]:
+def write_pages(folder: Path, files: Sequence[Path], laboratory: Laboratory) -> list[Path]:
     """Make everything generated in a folder anew; return the pages that have changed.
 
     Every file NAME.jsonl of results gets its page, FOLDER/results/NAME.md, and the blocks of all

@@ -1,17 +1,22 @@
-"""A method's results, for the page about it."""
+"""Blocks of a method's page: its results, and its settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from engram.report._commands import was_typed
 from engram.report._failures import count_seeds, told_failures
 from engram.report._markdown import commands_block, escape, markdown_table
 from engram.report._measures import METRICS
 from engram.report._numbers import difference, duration, spread
+from engram.report._settings import value_text
 from engram.report._standard import Standard
 from engram.report._summary import Summary, by_setting
-from engram.report._tuning import searches
+from tools.docs.results_page import searches
+
+if TYPE_CHECKING:
+    from engram.runs import Laboratory
 
 
 def method_results(
@@ -72,3 +77,20 @@ def _searched(mine: Sequence[Summary], standard: Standard, where: str) -> list[s
             f"{found}: {spread(best.statistic('average_accuracy'), 2)} % (address {best.address})."
         )
     return told
+
+
+def settings_table(laboratory: Laboratory, benchmark: str, methods: Sequence[str]) -> str:
+    """Return what methods can be told on a benchmark: every setting, its values, its meaning."""
+    values: dict[str, list[str]] = {}
+    meanings: dict[str, str] = {}
+    for place, method in enumerate(methods):
+        for item in laboratory.settings_help(benchmark, method):
+            cells = values.setdefault(item.name, [""] * len(methods))
+            cells[place] = value_text(item.value)
+            meanings[item.name] = item.help
+    header = methods if len(methods) > 1 else [f"on {benchmark}"]
+    return markdown_table(
+        ["setting", *header, "meaning"],
+        [[name, *values[name], meanings[name]] for name in values],
+        ["text", *["number"] * len(methods), "text"],
+    )

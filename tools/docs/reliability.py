@@ -1,17 +1,22 @@
 """Fill the counts into docs/reliability.md.
 
-``python tests/slow/page.py`` writes the page anew from results/reliability.json.
+``python -m tools.docs.reliability`` writes the page anew from results/reliability.json.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 COUNTS = ROOT / "results" / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
+Counts = Mapping[str, Any]  # as the harness notes them
 
 
-def cpu(counts):
+def cpu(counts: Counts) -> str:
     """Say how the kills on a CPU ended."""
     methods, places = counts["methods"], counts["places"]
     norm, rates = (
@@ -47,7 +52,7 @@ _PLACES = {
 }
 
 
-def gpu(counts):
+def gpu(counts: Counts) -> str:
     """Say how the kills on a GPU ended."""
     return (
         f"**{counts['identical']} of {counts['kills']} kills ended bit-identical** on one "
@@ -55,7 +60,7 @@ def gpu(counts):
     )
 
 
-def cost(counts):
+def cost(counts: Counts) -> str:
     """Say what saving costs."""
     rows = [
         f"| {seeds} | {each['bytes'] / 1e6:.1f} MB | {1000 * each['seconds']:.0f} ms "
@@ -67,7 +72,7 @@ def cost(counts):
     return "\n".join([head, "|---:|---:|---:|---:|", *rows, "", when])
 
 
-def filled(page, counts):
+def filled(page: str, counts: Counts) -> str:
     """Return the page with its counts made anew; what was not counted yet says so."""
     for name, make in {"cpu": cpu, "gpu": gpu, "cost": cost}.items():
         before, begin, rest = page.partition(f"<!-- counted: {name} -->\n")
@@ -78,11 +83,11 @@ def filled(page, counts):
     return page
 
 
-def _listed(methods):
+def _listed(methods: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in methods.items())
 
 
-def _versions(counts):
+def _versions(counts: Counts) -> str:
     return ", ".join(f"{name} {version}" for name, version in counts["versions"].items())
 
 
