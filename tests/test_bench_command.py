@@ -10,12 +10,12 @@ from engram import bench, report
 from engram.bench import _measure
 from engram.cli._bench import bench as run_bench
 from engram.errors import EngramError
-from engram.report._sheets import SHEETS
+from engram.report.performance import SPEED_TABLES
 from tools.docs.pages import write_pages
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
-    assert {*_measure._CPU, *_measure._GPU, "peers"} == set(SHEETS)
+    assert {*_measure._CPU, *_measure._GPU, "peers"} == set(SPEED_TABLES)
 
 
 def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from engram.errors import EngramError
-from engram.report import Standard, summarise
+from engram.report import PaperDefaults, summarise
 from engram.runs import write_lines
 from tools.docs.__main__ import main
 from tools.docs.blocks import excerpt, fill
@@ -159,7 +159,7 @@ def test_what_the_paper_claims_is_compared_where_there_are_seeds(checkout, make_
 
 def test_a_command_tells_whatever_is_not_as_usual_today(make_row, laboratory):
     (summary,) = summarise([make_row("mega-i", 4, tasks=20, epsilon=1e-5)])
-    assert Standard(laboratory).command(summary) == (
+    assert PaperDefaults(laboratory).command(summary) == (
         "engram run permuted-mnist mega-i --seeds 5 --tasks 20 --set epsilon=1e-05"
     )
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from engram.errors import EngramError
-from engram.report import Standard
+from engram.report import PaperDefaults
 from engram.runs import Row, address
 
 EXAMPLES = {"permuted-mnist": 55_000, "split-cifar": 2_500, "split-cub": 300, "split-awa": 1_000}
@@ -55,7 +55,7 @@ def settings_help(*_):
     return [SimpleNamespace(name="precision", value="tf32", help="how a GPU multiplies")]
 
 
-STANDARD = Standard(sys.modules[__name__])
+DEFAULTS = PaperDefaults(sys.modules[__name__])
 
 
 def make_row(

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 from claim_reader import find
-from paper_world import STANDARD, make_row
+from paper_world import DEFAULTS, make_row
 
 from engram import methods
 from engram.protocol import specify
 from engram.protocol._build import build_method, build_stream
 from engram.report import summarise
-from engram.report._estimate import Estimate
-from engram.report._quantities import held_bytes, quantity
-from engram.report._verdict import Part
+from engram.report.comparison import paired_comparisons
+from engram.report.estimates import Estimate
 from engram.report.html._claim_words import claim_words
 from engram.report.html._claims_list import _sentence
-from engram.report.html._duel import duels
+from engram.report.measures import held_bytes, quantity
+from engram.report.verdicts import Part
 
 DAY = "2026-01-03T03:04:05.000000Z"
 
@@ -30,14 +30,14 @@ def pair(seconds):
 
 def test_a_first_run_that_starts_up_does_not_make_a_method_slow():
     rows = pair({"mega-ii": (53.0, 15.0, 16.0), "a-gem": (37.0, 16.0, 16.0)})
-    (duel,) = duels(summarise(rows), STANDARD)
+    (duel,) = paired_comparisons(summarise(rows), DEFAULTS)
     assert duel.times == 1.0
 
 
 def test_times_of_different_days_are_not_compared():
     rows = pair({"mega-ii": (15.0,) * 3, "a-gem": (16.0,) * 3})
-    (duel,) = duels(
-        summarise([*rows[:3], *(replace(row, created=DAY) for row in rows[3:])]), STANDARD
+    (duel,) = paired_comparisons(
+        summarise([*rows[:3], *(replace(row, created=DAY) for row in rows[3:])]), DEFAULTS
     )
     assert duel.times is None
 

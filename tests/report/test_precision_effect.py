@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import paper_world
 import pytest
-from paper_world import STANDARD, average_accuracy, make_row, told
+from paper_world import DEFAULTS, average_accuracy, make_row, told
 from scipy import stats
 
 from engram.errors import EngramError
@@ -42,7 +42,7 @@ def cells(text, ending):
 
 
 def pairs(rows, *compared):
-    lines = cells(results_page(rows, STANDARD, "c", compared), "| won : lost |")
+    lines = cells(results_page(rows, DEFAULTS, "c", compared), "| won : lost |")
     return {line[0]: line[1:] for line in lines}
 
 
@@ -72,13 +72,13 @@ def test_the_difference_between_precisions_is_seed_by_seed(rows):
 )
 def test_what_differs_in_more_than_the_precision_is_not_compared(other):
     rows = [*runs("mega-ii", TF32), *runs("mega-ii", BFLOAT16, precision=LOW, **other)]
-    assert " minus " not in results_page(rows, STANDARD, "c")
+    assert " minus " not in results_page(rows, DEFAULTS, "c")
 
 
 def test_methods_that_no_precision_joins_are_refused_as_a_pair():
     rows = [*runs("mega-ii", TF32), *runs("a-gem", TF32, precision=LOW)]
     with pytest.raises(EngramError, match="both 'mega-ii' and 'a-gem' in one precision"):
-        results_page(rows, STANDARD, "c", [PAIR])
+        results_page(rows, DEFAULTS, "c", [PAIR])
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The reproduction page: the paper's numbers beside ours, with receipts, and what is missing."""
 
 import pytest
-from paper_world import CLAIMS, PAPER, STANDARD, make_row, told
+from paper_world import CLAIMS, DEFAULTS, PAPER, make_row, told
 
 from engram.errors import EngramError
 from engram.report import summarise
@@ -18,7 +18,7 @@ def rows():
 
 
 def page(part, rows):
-    return reproduction(part, summarise(rows), STANDARD)
+    return reproduction(part, summarise(rows), DEFAULTS)
 
 
 def tables(text):

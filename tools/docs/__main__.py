@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
-from engram.report import Standard
+from engram.report import PaperDefaults
 from engram.runs import printable, read_lines
 from tools.docs.pages import check_generated, write, write_pages
 from tools.docs.results_page import results_page
@@ -36,7 +36,9 @@ def main(arguments: Sequence[str], laboratory: Laboratory | None = None) -> int:
         pairs = [_pair(text) for text in given.compare]
         command = printable(shlex.join([*_PROGRAM.split(), *arguments]))
         check_generated(given.out)
-        write(given.out, results_page(rows, Standard(laboratory or _protocol()), command, pairs))
+        write(
+            given.out, results_page(rows, PaperDefaults(laboratory or _protocol()), command, pairs)
+        )
     except EngramError as error:
         print(error, file=sys.stderr)
         return 2

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError, unknown
-from engram.report._sheets import SHEETS
-from engram.report._standard import Standard
-from engram.report._summary import Summary, by_setting, summarise
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.performance import SPEED_TABLES
+from engram.report.summary import Summary, by_setting, summarise
 from tools.docs.method_page import method_results, settings_table
 from tools.docs.performance import performance_block, precision_block, whole_runs_block
 from tools.docs.reproduction import far_lines, reproduction
@@ -24,10 +24,19 @@ from tools.docs.reproduction import far_lines, reproduction
 if TYPE_CHECKING:
     from engram.runs import Laboratory
 
-
 _BEGIN = re.compile(r"<!-- generated: (\S.*) -->")
 _END = "<!-- end -->"
 _ALMOST = re.compile(r"\s*<!--\s*(generated\b|end\s*-->)", re.IGNORECASE)
+_NOTE = re.compile(r"\s*# (noqa|type:|fmt:).*$")  # a word to a tool, not to a reader
+Definition = ast.FunctionDef | ast.ClassDef
+_USAGES = {
+    "results": "results METHOD...",
+    "settings": "settings BENCHMARK METHOD...",
+    "code": "code FILE NAME [FIRST LAST]",
+    "index": "index",
+    "reproduction": "reproduction PART",
+    "performance": "performance TABLE",
+}
 
 
 def fill(text: str, make: Callable[[Sequence[str]], str]) -> str:
@@ -83,11 +92,6 @@ def _begin(line: str, number: int) -> list[str] | None:
     return None
 
 
-_NOTE = re.compile(r"\s*# (noqa|type:|fmt:).*$")  # a word to a tool, not to a reader
-
-Definition = ast.FunctionDef | ast.ClassDef
-
-
 def excerpt(source: str, name: str, first: str = "", last: str = "") -> str:
     r"""Return a function's or a class's lines, without its docstring.
 
@@ -141,16 +145,6 @@ def _height(node: ast.stmt) -> int:
     return node.end_lineno - node.lineno + 1
 
 
-_USAGES = {
-    "results": "results METHOD...",
-    "settings": "settings BENCHMARK METHOD...",
-    "code": "code FILE NAME [FIRST LAST]",
-    "index": "index",
-    "reproduction": "reproduction PART",
-    "performance": "performance TABLE",
-}
-
-
 @dataclass(frozen=True)
 class Sources:
     """What blocks are made from: a checkout, its folder of pages, its results, its laboratory."""
@@ -173,7 +167,7 @@ class PageBlocks:
     def __init__(self, sources: Sources, page: str) -> None:
         self._sources = sources
         self._page = page
-        self._standard = Standard(sources.laboratory)
+        self._defaults = PaperDefaults(sources.laboratory)
 
     def make(self, words: Sequence[str]) -> str:
         """Return the block that these words ask for."""
@@ -188,9 +182,9 @@ class PageBlocks:
             case "index", []:
                 return self._index()
             case "reproduction", ["far"]:
-                return far_lines(self._sources.everything, self._standard, self._method_page)
+                return far_lines(self._sources.everything, self._defaults, self._method_page)
             case "reproduction", [part]:
-                return reproduction(part, self._sources.everything, self._standard)
+                return reproduction(part, self._sources.everything, self._defaults)
             case "performance", [table]:
                 return self._performance(table)
         if kind not in _USAGES:
@@ -200,17 +194,17 @@ class PageBlocks:
     def _results(self, methods: Sequence[str]) -> str:
         blocks = []
         for name, summaries in self._sources.results.items():
-            blocks += method_results(summaries, methods, self._standard, self._link_to(name))
+            blocks += method_results(summaries, methods, self._defaults, self._link_to(name))
         return "\n\n".join(blocks) if blocks else "There are no results yet."
 
     def _performance(self, table: str) -> str:
         sources = self._sources
         if table == "precision":
-            return precision_block(sources.everything, self._standard, sources.laboratory)
+            return precision_block(sources.everything, self._defaults, sources.laboratory)
         if table == "whole runs":
-            return whole_runs_block(sources.everything, self._standard)
-        if table not in SHEETS:
-            known = [*SHEETS, "precision", "whole runs"]
+            return whole_runs_block(sources.everything, self._defaults)
+        if table not in SPEED_TABLES:
+            known = [*SPEED_TABLES, "precision", "whole runs"]
             raise unknown("table of measured speed", table, known)
         return performance_block(sources.root / "results", table)
 

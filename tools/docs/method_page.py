@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engram.report._commands import was_typed
-from engram.report._failures import count_seeds, told_failures
-from engram.report._markdown import commands_block, escape, markdown_table
-from engram.report._measures import METRICS
-from engram.report._numbers import difference, duration, spread
-from engram.report._settings import value_text
-from engram.report._standard import Standard
-from engram.report._summary import Summary, by_setting
-from tools.docs.results_page import searches
+from engram.report.measures import METRICS
+from engram.report.paper_defaults import PaperDefaults, value_text, was_typed
+from engram.report.summary import Summary, by_setting, count_seeds, failure_message
+from engram.report.tables import difference, duration, escape_markdown, markdown_table, spread
+from tools.docs.results_page import commands_block, searches
 
 if TYPE_CHECKING:
     from engram.runs import Laboratory
 
 
 def method_results(
-    summaries: Sequence[Summary], methods: Sequence[str], standard: Standard, link: str
+    summaries: Sequence[Summary], methods: Sequence[str], defaults: PaperDefaults, link: str
 ) -> list[str]:
     """Return what a file of results holds of some methods; ``link`` leads to the page of all."""
     blocks = []
@@ -28,55 +24,55 @@ def method_results(
         mine = [summary for summary in beside if summary.method in methods]
         where = f"[{setting.title}]({link})"
         if setting.split == "tuning":
-            blocks += _searched(mine, standard, where)
+            blocks += _searched(mine, defaults, where)
             continue
-        for label, summary in zip(standard.labels(mine), mine, strict=True):
-            blocks += _run(label, summary, standard, where)
+        for label, summary in zip(defaults.labels(mine), mine, strict=True):
+            blocks += _run(label, summary, defaults, where)
     return blocks
 
 
-def _run(label: str, summary: Summary, standard: Standard, where: str) -> list[str]:
-    failures = told_failures(summary)
+def _run(label: str, summary: Summary, defaults: PaperDefaults, where: str) -> list[str]:
+    failures = failure_message(summary)
     all_failed = len(summary.failures) == len(summary.rows)
-    told = f": {escape(failures)}." if failures else ":"
+    ending = f": {escape_markdown(failures)}." if failures else ":"
     seeds = "1 seed" if len(summary.rows) == 1 else f"{len(summary.rows)} seeds"
     receipt = (
-        f"{seeds}, {duration(summary.seconds)} seconds each on {escape(summary.device)}, "
+        f"{seeds}, {duration(summary.seconds)} seconds each on {escape_markdown(summary.device)}, "
         f"{summary.dates}, address {summary.address}. "
         f"{'Made by' if was_typed(summary) else 'Again'}:"
     )
     return [
-        f"**{escape(label)}** on {where}{told}",
-        *([] if all_failed else [_numbers(summary, standard)]),
+        f"**{escape_markdown(label)}** on {where}{ending}",
+        *([] if all_failed else [_numbers(summary, defaults)]),
         receipt,
-        commands_block([standard.command(summary)]),
+        commands_block([defaults.command(summary)]),
     ]
 
 
-def _numbers(summary: Summary, standard: Standard) -> str:
+def _numbers(summary: Summary, defaults: PaperDefaults) -> str:
     lines = []
     for metric in METRICS:
-        ours, paper = summary.statistic(metric.name), standard.printed(summary, metric.name)
+        ours, paper = summary.statistic(metric.name), defaults.printed(summary, metric.name)
         numbers = [spread(ours, metric.digits), spread(paper, metric.digits)]
         lines.append([metric.title, *numbers, difference(ours, paper, metric.digits)])
-    beside = any(standard.printed(summary, metric.name) for metric in METRICS)
+    beside = any(defaults.printed(summary, metric.name) for metric in METRICS)
     width = 2 if not beside else 3 if summary.stand_in else 4  # whose heights are not compared
     header = ["", "stand-in" if summary.stand_in else "ours", "paper", "difference"]
     return markdown_table(header[:width], [line[:width] for line in lines])
 
 
-def _searched(mine: Sequence[Summary], standard: Standard, where: str) -> list[str]:
-    labels = standard.labels(mine)
-    told = []
+def _searched(mine: Sequence[Summary], defaults: PaperDefaults, where: str) -> list[str]:
+    labels = defaults.labels(mine)
+    sentences = []
     for search in searches(mine):
         best = search.best
-        label = escape(labels[mine.index(best)])
+        label = escape_markdown(labels[mine.index(best)])
         found = f"{search.equal} are equal" if search.equal else f"the best was **{label}**"
-        told.append(
+        sentences.append(
             f"Of the {search.tried} settings tried on {where}, {count_seeds(len(best.rows))} each, "
             f"{found}: {spread(best.statistic('average_accuracy'), 2)} % (address {best.address})."
         )
-    return told
+    return sentences
 
 
 def settings_table(laboratory: Laboratory, benchmark: str, methods: Sequence[str]) -> str:

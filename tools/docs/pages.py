@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
 from engram.files import whole_file
-from engram.report._comparison import comparable
-from engram.report._standard import Standard
-from engram.report._summary import by_setting, summarise
+from engram.report.comparison import comparable
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.summary import by_setting, summarise
 from engram.runs import Row, read_lines
 from tools.docs.blocks import PageBlocks, Sources, fill
 from tools.docs.results_page import GENERATED, results_page
@@ -33,7 +33,7 @@ def write_pages(folder: Path, files: Sequence[Path], laboratory: Laboratory) -> 
     """
     rows = {file.stem: read_lines(file) for file in sorted(files, key=lambda file: file.stem)}
     pages = {
-        folder / "results" / f"{name}.md": _results_page(rows[name], Standard(laboratory))
+        folder / "results" / f"{name}.md": _results_page(rows[name], PaperDefaults(laboratory))
         for name in rows
     }
     for path in pages:
@@ -65,10 +65,10 @@ def write(path: Path, page: str) -> None:
         part.write_bytes(page.encode())
 
 
-def _results_page(rows: Sequence[Row], standard: Standard) -> str:
+def _results_page(rows: Sequence[Row], defaults: PaperDefaults) -> str:
     sections = by_setting(summarise(rows)).values()
     pairs = [pair for pair in _CLAIMS if any(comparable(each, pair) for each in sections)]
-    return results_page(rows, standard, _COMMAND, pairs)
+    return results_page(rows, defaults, _COMMAND, pairs)
 
 
 def _filled(

@@ -7,20 +7,75 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engram.errors import unknown
 from engram.paper import benchmarks, printed, printed_methods, settings
-from engram.report._claims import judge
-from engram.report._data_names import data_name, short_data
-from engram.report._definitions import in_setting
-from engram.report._failures import told_seeds
-from engram.report._k2 import ORDER, SHARE, fact_values, papers_share, recorded_k2
-from engram.report._markdown import escape, markdown_table
-from engram.report._measures import METRICS, Metric, Statistic
-from engram.report._numbers import NOTHING, deviations, duration, is_far, spread
-from engram.report._projected import RULE, projected_times
-from engram.report._quantities import representatives
-from engram.report._standard import Standard
-from engram.report._summary import Summary, by_data
-from engram.report._verdict import Verdict
+from engram.report.claims import in_setting, judge
+from engram.report.k2 import ORDER, SHARE, papers_share, recorded_k2
+from engram.report.measures import METRICS, Metric, Statistic
+from engram.report.paper_defaults import PaperDefaults, representatives
+from engram.report.projections import TOO_LONG_RULE, projected_times
+from engram.report.stand_ins import data_name, short_data
+from engram.report.summary import Summary, by_data, seed_count
+from engram.report.tables import (
+    NOTHING,
+    deviations,
+    duration,
+    escape_markdown,
+    is_far,
+    markdown_table,
+    spread,
+)
+from engram.report.verdicts import Verdict
 from engram.runs import canonical
+
+_DIGITS = 9  # of a percentage: what differs in later ones alone differs by rounding
+RECEIPTS = ("seeds", "device", "spec hash")
+NOT_RUN = "not run"
+_FAR = 3.0  # of the paper's standard deviations
+_PAGES = {"mega-i-equal": "er", "mega-ii-unbalanced": "mega-ii"}  # of what has none of its own
+_SWEEPS = {
+    "limited-examples": ("200-examples", "400-examples", "600-examples"),
+    "many-tasks": ("30-tasks", "50-tasks", "70-tasks"),
+}
+_SWEPT = ("van", "ewc", "pi", "mas", "rwalk", "prog-nn", "gem", "a-gem", "mer", "mega-i", "mega-ii")
+_K2 = ("200-examples", "600-examples", "55000-examples")
+
+
+def reproduction(part: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
+    """Return a part of the reproduction as Markdown, every line with its receipt.
+
+    A part is a benchmark of the paper's, ``limited-examples``, ``many-tasks``, ``k2``,
+    ``claims`` or ``missing``; ``far`` is made by `far_lines`, as it has links in it.
+    """
+    trained = [summary for summary in summaries if summary.setting.split == "training"]
+    if part in benchmarks():
+        return benchmark_tables(part, trained, defaults)
+    if part in _SWEEPS:
+        return "\n\n".join(_sweep(name, trained, defaults) for name in _SWEEPS[part])
+    others = {"k2": _k2, "claims": _claims, "missing": _missing}
+    if part not in others:
+        known = [*benchmarks(), *_SWEEPS, *others, "far"]
+        raise unknown("part of the reproduction", part, known)
+    return others[part](trained, defaults)
+
+
+def far_lines(
+    summaries: Sequence[Summary], defaults: PaperDefaults, link: Callable[[str], str]
+) -> str:
+    """Return a list of all |Δ/σ| > 3 in the paper's tables; ``link`` leads to a method's page."""
+    trained = [summary for summary in summaries if summary.setting.split == "training"]
+    items = [
+        f"- {metric.title}, [{method}]({link(_PAGES.get(method, method))}) on {benchmark}: "
+        f"{spread(ours, metric.digits)}, paper {spread(paper, metric.digits)} "
+        f"({deviations(ours, paper)})"
+        for benchmark in benchmarks()
+        for found in papers_own(benchmark, trained, defaults)
+        for metric in METRICS
+        for method in printed_methods(benchmark)
+        if method in found and not stand_in_label(found)
+        for ours in [found[method].statistic(metric.name)]
+        for paper in [printed(benchmark, method, metric.name)]
+        if is_far(ours, paper, _FAR)
+    ]
+    return "\n".join(items) if items else "None."
 
 
 def rank_correlation(ones: Sequence[float], others: Sequence[float]) -> float | None:
@@ -53,9 +108,6 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
 
 
-_DIGITS = 9  # of a percentage: what differs in later ones alone differs by rounding
-
-
 def order_of_methods(benchmark: str, found: Mapping[str, Summary]) -> list[str]:
     """Return both orders by average accuracy, and how far they agree."""
     ours, paper = dict[str, float](), dict[str, float]()
@@ -70,9 +122,9 @@ def order_of_methods(benchmark: str, found: Mapping[str, Summary]) -> list[str]:
     lines = [["stand-in", ranking(ours)], ["paper", ranking(paper)]]
     runs = len({_measured(found[method]) for method in ours})
     same = f", {runs} distinct runs" if runs < len(ours) else ""
-    told = f"over {len(ours)} methods{same}: {correlation:.2f}."
+    agreement = f"over {len(ours)} methods{same}: {correlation:.2f}."
     table = markdown_table(["", "by average accuracy, the best first"], lines, ["text", "text"])
-    return [table, f"Spearman's rank correlation of both, {told}"]
+    return [table, f"Spearman's rank correlation of both, {agreement}"]
 
 
 def _measured(summary: Summary) -> str:
@@ -80,30 +132,26 @@ def _measured(summary: Summary) -> str:
     return canonical([[row.seed, row.outcome["accuracy"]] for row in summary.rows])
 
 
-RECEIPTS = ("seeds", "device", "spec hash")
-NOT_RUN = "not run"
-
-
-def benchmark_tables(benchmark: str, summaries: Sequence[Summary], standard: Standard) -> str:
+def benchmark_tables(benchmark: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
     """Return the tables of what was run as the paper has it, apart for each version of the data.
 
     Only where nothing was run on the real data do stand-ins stand alone.
     """
-    found = papers_own(benchmark, summaries, standard)
+    found = papers_own(benchmark, summaries, defaults)
     blocks = list[str]()
     for alike in found or [{}]:
-        blocks += _heading(alike, standard, several=len(found) > 1)
-        blocks += [_table(benchmark, metric, alike, standard) for metric in METRICS]
+        blocks += _heading(alike, defaults, several=len(found) > 1)
+        blocks += [_table(benchmark, metric, alike, defaults) for metric in METRICS]
         blocks += order_of_methods(benchmark, alike) if stand_in_label(alike) else []
     blocks += [
-        f"{method} on {benchmark}: {escape(each.told)}."
-        for method, each in projected_times(benchmark, summaries, standard).items()
+        f"{method} on {benchmark}: {escape_markdown(each.message)}."
+        for method, each in projected_times(benchmark, summaries, defaults).items()
     ]
     return "\n\n".join(blocks)
 
 
 def papers_own(
-    benchmark: str, summaries: Sequence[Summary], standard: Standard
+    benchmark: str, summaries: Sequence[Summary], defaults: PaperDefaults
 ) -> list[Mapping[str, Summary]]:
     """Return what was run of each method in the paper's own setting, for each data apart.
 
@@ -112,11 +160,11 @@ def papers_own(
     mine = [
         each
         for each in summaries
-        if each.setting.benchmark == benchmark and standard.printed(each, "average_accuracy")
+        if each.setting.benchmark == benchmark and defaults.printed(each, "average_accuracy")
     ]
     found = list[Mapping[str, Summary]]()
     for alike in by_data(mine):
-        chosen = representatives(alike, standard)
+        chosen = representatives(alike, defaults)
         equal = chosen.get("mega-i-equal", chosen.get("er"))  # one method under two names
         found.append(chosen if equal is None else {**chosen, "mega-i-equal": equal})
     return found
@@ -131,25 +179,28 @@ def receipt(found: Summary | None) -> list[str]:
     """Return the cells that say where a line's numbers come from."""
     if found is None:
         return [NOTHING] * len(RECEIPTS)
-    return [told_seeds(found), found.device, found.address]
+    return [seed_count(found), found.device, found.address]
 
 
-def _heading(found: Mapping[str, Summary], standard: Standard, *, several: bool) -> list[str]:
+def _heading(found: Mapping[str, Summary], defaults: PaperDefaults, *, several: bool) -> list[str]:
     if not found:
         return []
     summaries = [*found.values()]
-    title, _ = standard.heading(summaries)
+    title, _ = defaults.heading(summaries)
     common = title.removeprefix(summaries[0].setting.title)
     stand_in = summaries[0].stand_in
     if stand_in:
-        return [f"**Stand-in: {stand_in.label}**{escape(common)}. {escape(stand_in.note)}"]
+        common, note = escape_markdown(common), escape_markdown(stand_in.note)
+        return [f"**Stand-in: {stand_in.label}**{common}. {note}"]
     data = f", data {short_data(data_name(summaries[0].identity))}" if several else ""
-    told = f"{data}{common}".removeprefix(", ")
-    return [f"Run with {escape(told)}:"] if told else []
+    unusual = f"{data}{common}".removeprefix(", ")
+    return [f"Run with {escape_markdown(unusual)}:"] if unusual else []
 
 
-def _table(benchmark: str, metric: Metric, ours: Mapping[str, Summary], standard: Standard) -> str:
-    labels = dict(zip(ours, standard.heading([*ours.values()])[1], strict=True)) if ours else {}
+def _table(
+    benchmark: str, metric: Metric, ours: Mapping[str, Summary], defaults: PaperDefaults
+) -> str:
+    labels = dict(zip(ours, defaults.heading([*ours.values()])[1], strict=True)) if ours else {}
     stand_in = stand_in_label(ours)  # whose heights are not compared
     lines = []
     for method in printed_methods(benchmark):
@@ -158,8 +209,8 @@ def _table(benchmark: str, metric: Metric, ours: Mapping[str, Summary], standard
             continue
         found, label = ours.get(method), labels.get(method, method)
         number = None if found is None else found.statistic(metric.name)
-        told = NOT_RUN if found is None else spread(number, metric.digits)
-        both = [told, spread(paper, metric.digits)]
+        text = NOT_RUN if found is None else spread(number, metric.digits)
+        both = [text, spread(paper, metric.digits)]
         both += [] if stand_in else [deviations(number, paper)]
         if found is not None and found.method != method:
             label = f"{method} (run as {label})"
@@ -169,57 +220,8 @@ def _table(benchmark: str, metric: Metric, ours: Mapping[str, Summary], standard
     return markdown_table([*header, *RECEIPTS], lines)
 
 
-_FAR = 3.0  # of the paper's standard deviations
-_PAGES = {"mega-i-equal": "er", "mega-ii-unbalanced": "mega-ii"}  # of what has none of its own
-
-
-def far_lines(summaries: Sequence[Summary], standard: Standard, link: Callable[[str], str]) -> str:
-    """Return a list of all |Δ/σ| > 3 in the paper's tables; ``link`` leads to a method's page."""
-    trained = [summary for summary in summaries if summary.setting.split == "training"]
-    items = [
-        f"- {metric.title}, [{method}]({link(_PAGES.get(method, method))}) on {benchmark}: "
-        f"{spread(ours, metric.digits)}, paper {spread(paper, metric.digits)} "
-        f"({deviations(ours, paper)})"
-        for benchmark in benchmarks()
-        for found in papers_own(benchmark, trained, standard)
-        for metric in METRICS
-        for method in printed_methods(benchmark)
-        if method in found and not stand_in_label(found)
-        for ours in [found[method].statistic(metric.name)]
-        for paper in [printed(benchmark, method, metric.name)]
-        if is_far(ours, paper, _FAR)
-    ]
-    return "\n".join(items) if items else "None."
-
-
-_SWEEPS = {
-    "limited-examples": ("200-examples", "400-examples", "600-examples"),
-    "many-tasks": ("30-tasks", "50-tasks", "70-tasks"),
-}
-_SWEPT = ("van", "ewc", "pi", "mas", "rwalk", "prog-nn", "gem", "a-gem", "mer", "mega-i", "mega-ii")
-_K2 = ("200-examples", "600-examples", "55000-examples")
-
-
-def reproduction(part: str, summaries: Sequence[Summary], standard: Standard) -> str:
-    """Return a part of the reproduction as Markdown, every line with its receipt.
-
-    A part is a benchmark of the paper's, ``limited-examples``, ``many-tasks``, ``k2``,
-    ``claims`` or ``missing``; ``far`` is made by `far_lines`, as it has links in it.
-    """
-    trained = [summary for summary in summaries if summary.setting.split == "training"]
-    if part in benchmarks():
-        return benchmark_tables(part, trained, standard)
-    if part in _SWEEPS:
-        return "\n\n".join(_sweep(name, trained, standard) for name in _SWEEPS[part])
-    others = {"k2": _k2, "claims": _claims, "missing": _missing}
-    if part not in others:
-        known = [*benchmarks(), *_SWEEPS, *others, "far"]
-        raise unknown("part of the reproduction", part, known)
-    return others[part](trained, standard)
-
-
-def _sweep(name: str, summaries: Sequence[Summary], standard: Standard) -> str:
-    found = representatives(in_setting(summaries, name), standard)
+def _sweep(name: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
+    found = representatives(in_setting(summaries, name), defaults)
     lines = []
     for method in _SWEPT:
         each = found.get(method)
@@ -227,65 +229,67 @@ def _sweep(name: str, summaries: Sequence[Summary], standard: Standard) -> str:
             lines.append([method, NOT_RUN, NOTHING, *receipt(None)])
         else:
             accuracy = spread(each.statistic("average_accuracy"), 2)
-            label = standard.preset_label(each)
+            label = defaults.preset_label(each)
             lines.append([label, accuracy, duration(each.seconds), *receipt(each)])
     header = ["method", "average accuracy %", "seconds", *RECEIPTS]
     return f"{settings()[name]['title']}:\n\n{markdown_table(header, lines)}"
 
 
-def _k2(summaries: Sequence[Summary], standard: Standard) -> str:
+def _k2(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
     lines = []
     for name in _K2:
-        found = representatives(recorded_k2(in_setting(summaries, name)), standard).get("mega-i")
+        found = representatives(recorded_k2(in_setting(summaries, name)), defaults).get("mega-i")
         title = settings()[name]["title"]
         if found is None:
             lines.append([title, NOT_RUN, *[NOTHING] * 4, *receipt(None)])
             continue
-        shares = [spread(Statistic.over(fact_values(found, fact)), 2) for fact in (SHARE, ORDER)]
-        errors = [
-            max(fact_values(found, f"cos_theta_{number}_error"), default=None) for number in (1, 2)
-        ]
-        told = [NOTHING if error is None else f"{error:.1e}" for error in errors]
+        shares = [spread(Statistic.over(found.values(fact)), 2) for fact in (SHARE, ORDER)]
+        errors = [max(found.values(f"cos_theta_{number}_error"), default=None) for number in (1, 2)]
+        largest = [NOTHING if error is None else f"{error:.1e}" for error in errors]
         paper = spread(papers_share(found), 2)
-        lines.append([title, shares[0], paper, shares[1], *told, *receipt(found)])
+        lines.append([title, shares[0], paper, shares[1], *largest, *receipt(found)])
     header = ["MEGA-I on", "k2 < 1, %, ours", "paper", "θ1 ≤ θ2, % of the steps with both"]
     header += ["largest error of cos θ1", "of cos θ2", *RECEIPTS]
     return markdown_table(header, lines)
 
 
-def _claims(summaries: Sequence[Summary], standard: Standard) -> str:
+def _claims(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
     lines, stand_ins = [], dict[str, None]()
-    for claim in judge(summaries, standard):
+    for claim in judge(summaries, defaults):
         stand_ins |= dict.fromkeys(part.where for part in claim.parts if part.stand_in)
         verdicts = (Verdict.HELD, Verdict.NOT_HELD, Verdict.UNSETTLED, Verdict.OPEN)
         numbers = [str(claim.count(verdict)) for verdict in verdicts]
         lines.append([claim.text, claim.mark, *numbers, claim.missing or NOTHING])
     header = ["claim", "mark", "held", "not held", "within chance", "without results", "missing"]
     table = markdown_table(header, lines, ["text", "text", *["number"] * 4, "text"])
-    told = f"\n\nMeasured on stand-ins: {'; '.join(stand_ins)}." if stand_ins else ""
-    return f"{table}\n\n{RULE}{told}"
+    where = f"\n\nMeasured on stand-ins: {'; '.join(stand_ins)}." if stand_ins else ""
+    return f"{table}\n\n{TOO_LONG_RULE}{where}"
 
 
-def _missing(summaries: Sequence[Summary], standard: Standard) -> str:
+def _missing(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
     absent = dict[str, list[str]]()
     for benchmark in benchmarks():
-        absent[benchmark] = _lacking(benchmark, summaries, standard)
+        absent[benchmark] = _lacking(benchmark, summaries, defaults)
     for name in (name for names in _SWEEPS.values() for name in names):
-        usual = [each.method for each in in_setting(summaries, name) if standard.is_preset(each)]
+        usual = [each.method for each in in_setting(summaries, name) if defaults.is_preset(each)]
         title = settings()[name]["title"]
         absent[title] = [method for method in _SWEPT if method not in usual]
     for name in _K2:
         if not recorded_k2(in_setting(summaries, name)):
             absent[f"k2, {settings()[name]['title']}"] = ["mega-i"]
-    items = [f"- {escape(where)}: {', '.join(names)}" for where, names in absent.items() if names]
+    items = [
+        f"- {escape_markdown(where)}: {', '.join(names)}"
+        for where, names in absent.items()
+        if names
+    ]
     return "\n".join(items) if items else "Nothing is missing."
 
 
-def _lacking(benchmark: str, summaries: Sequence[Summary], standard: Standard) -> list[str]:
+def _lacking(benchmark: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> list[str]:
     """Return the methods that were not run as the paper has it, or that a stand-in alone was."""
-    found = papers_own(benchmark, summaries, standard)
+    found = papers_own(benchmark, summaries, defaults)
     real = [each for each in found if not stand_in_label(each)]
-    projected = projected_times(benchmark, summaries, standard)
+    projected = projected_times(benchmark, summaries, defaults)
     held = {method for each in real or found for method in each}
     lacking = [
         f"{method} (projected)" if method in projected else method

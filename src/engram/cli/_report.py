@@ -13,7 +13,7 @@ def write(store: Path, laboratory: runs.Laboratory, *, out: Path | None = None) 
     with runs.Store(store, read_only=True) as opened:
         rows = opened.rows()
     page = store.parent / "report.html" if out is None else out
-    figures = write_report(rows, report.Standard(laboratory), page)
+    figures = write_report(rows, report.PaperDefaults(laboratory), page)
     print(f"Report: {page}")
     if figures is not None:
         print(f"Figures for papers: {figures}")

@@ -51,12 +51,12 @@ def show(
         return
     if not (summaries or choices):
         _tell(f"There are no results in {path}.")
-    standard = report.Standard(laboratory)
+    defaults = report.PaperDefaults(laboratory)
     console = stdout_console()
     for setting in dict.fromkeys(summary.setting for summary in summaries):
         alike = [summary for summary in summaries if summary.setting == setting]
-        console.print(report.results_table(alike, standard))
-        for sentence in report.told_chance(alike):
+        console.print(report.results_table(alike, defaults))
+        for sentence in report.majority_baseline(alike):
             print(sentence)
     if choices:
         console.print(choices_table(choices))

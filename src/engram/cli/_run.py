@@ -112,17 +112,17 @@ def _print(
     as_json: bool,
 ) -> None:
     summaries = report.summarise(rows)
-    standard = report.Standard(laboratory)
+    defaults = report.PaperDefaults(laboratory)
     if as_json:
         entries = [report.as_json(summary) for summary in summaries]
         print(json.dumps({"benchmark": specs[0].benchmark, "results": entries}, indent=1))
     elif summaries:
-        stdout_console().print(report.results_table(summaries, standard))
-        for sentence in report.told_chance(summaries):
+        stdout_console().print(report.results_table(summaries, defaults))
+        for sentence in report.majority_baseline(summaries):
             print(sentence)
     for summary in summaries:
-        if told := report.told_failures(summary):
-            print(f"{standard.label(summary)}: {told}.", file=sys.stderr)
-    plot = report.save_plot(summaries, standard, folder)
+        if message := report.failure_message(summary):
+            print(f"{defaults.label(summary)}: {message}.", file=sys.stderr)
+    plot = report.save_plot(summaries, defaults, folder)
     if plot is not None:
         print(f"Plot: {plot}", file=sys.stderr if as_json else sys.stdout)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from engram.report._numbers import NOTHING
-from engram.report._verdict import Part, Verdict
-from engram.report.html._names import method_name
+from engram.report.names import method_name
+from engram.report.tables import NOTHING
+from engram.report.verdicts import Part, Verdict
 
 _MEASURES = {
     "average_accuracy": ("average accuracy", "points", 2),

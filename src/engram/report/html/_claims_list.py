@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report._numbers import NOTHING
-from engram.report._verdict import Claim, Part, Verdict
 from engram.report.html._claim_words import claim_words, seeds_words
 from engram.report.html._element import Markup, element
-from engram.report.html._table import Column, Table, show_table
+from engram.report.html._table import show_table
+from engram.report.tables import NOTHING, Column, Table
+from engram.report.verdicts import Claim, Part, Verdict
 
 _COLUMNS = (
     Column("what is claimed", number=False),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engram.report._projected import RULE
 from engram.report.html._element import Markup, element
+from engram.report.projections import TOO_LONG_RULE
 
 _ENTRIES = (
     (
@@ -42,7 +42,7 @@ _ENTRIES = (
         "where all of it lies beyond a bound, and otherwise within chance. A claim is held if all "
         "of its numbers are, and not held if one is not. Words such as well above, close or much "
         "slower became bounds, which are ours and shown. Only runs with a setting's presets speak "
-        f"of it. {RULE}",
+        f"of it. {TOO_LONG_RULE}",
     ),
     (
         "Cost",

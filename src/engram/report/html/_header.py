@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report._summary import Summary
 from engram.report.html._element import Markup, element
-from engram.report.html._names import papers_benchmarks
 from engram.report.html._section import Section
+from engram.report.names import benchmark_names
+from engram.report.summary import Summary
 
 _NO_CLAIMS = " None is of the paper's benchmarks, so the paper's claims are left out."
 _MINUTE, _HOUR = 60, 3600
@@ -15,7 +15,7 @@ _MINUTE, _HOUR = 60, 3600
 
 def is_of_the_paper(summaries: Sequence[Summary]) -> bool:
     """Say whether any result is of a benchmark of the paper's, on whatever data."""
-    return any(summary.setting.benchmark in papers_benchmarks() for summary in summaries)
+    return any(summary.setting.benchmark in benchmark_names() for summary in summaries)
 
 
 def page_title(summaries: Sequence[Summary]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report.html._duel import Duel
+from engram.report.comparison import PairedComparison
 
 _NOT_YET = (
     "That cannot be told yet: in no setting of this store do MEGA-II and a baseline, such as A-GEM "
@@ -12,12 +12,12 @@ _NOT_YET = (
 )
 
 
-def opponents(found: Sequence[Duel]) -> list[str]:
+def opponents(found: Sequence[PairedComparison]) -> list[str]:
     """Return the names of those MEGA-II is set against, each once."""
     return list(dict.fromkeys(duel.opponent for duel in found)) or ["A-GEM"]
 
 
-def question(found: Sequence[Duel]) -> str:
+def question(found: Sequence[PairedComparison]) -> str:
     """Return what is answered, which names the opponents."""
     names = opponents(found)
     first = "A-GEM" if "A-GEM" in names else names[0]
@@ -25,7 +25,7 @@ def question(found: Sequence[Duel]) -> str:
     return f"Does MEGA-II beat {first}{f', or {rest} where {first} was not run' if rest else ''}?"
 
 
-def headline(found: Sequence[Duel]) -> str:
+def headline(found: Sequence[PairedComparison]) -> str:
     """Return the answer: yes if it is ahead everywhere, no if it is behind and ahead nowhere.
 
     Ahead and behind is what the seeds settle; where they settle nothing that is the answer.
@@ -57,11 +57,11 @@ def _aside(*told: str) -> str:
     return f" ({kept})" if kept else ""
 
 
-def _gains(found: Sequence[Duel]) -> str:
+def _gains(found: Sequence[PairedComparison]) -> str:
     return f"{_from_to([abs(duel.gain.mean) for duel in found])} points of average accuracy"
 
 
-def _price(found: Sequence[Duel]) -> str:
+def _price(found: Sequence[PairedComparison]) -> str:
     """Return what it costs, where the seconds can be compared."""
     compared = [(duel.opponent, duel.times) for duel in found if duel.times is not None]
     if not compared:
@@ -71,7 +71,7 @@ def _price(found: Sequence[Duel]) -> str:
     return f", at {_from_to(times)} times {whose} seconds"
 
 
-def _stand_ins(found: Sequence[Duel]) -> str:
+def _stand_ins(found: Sequence[PairedComparison]) -> str:
     count = sum(bool(duel.setting.stand_in) for duel in found)
     if not count:
         return ""

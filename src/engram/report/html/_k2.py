@@ -8,17 +8,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from engram.report._k2 import ORDER, SHARE, fact_values, histograms, papers_share, recorded_k2
-from engram.report._measures import Statistic
-from engram.report._numbers import NOTHING, spread
-from engram.report._standard import Standard
-from engram.report._summary import Summary
-from engram.report.html._chart import Chart, Line, Series, over_seeds
+from engram.report.charts import Chart, Line, Series, over_seeds
 from engram.report.html._element import element
-from engram.report.html._latex import latex_table
-from engram.report.html._names import Style, line_name
 from engram.report.html._section import Section
-from engram.report.html._table import Column, Table, markdown_copy, show_table
+from engram.report.html._table import show_table
+from engram.report.k2 import ORDER, SHARE, histograms, papers_share, recorded_k2
+from engram.report.measures import Statistic
+from engram.report.names import Style, line_name
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.summary import Summary
+from engram.report.tables import NOTHING, Column, Table, latex_table, markdown_copy, spread
 
 _TITLE = "k2: the lengths of both gradients, step by step"
 _BINS_PER_UNIT = 4  # as runs record them
@@ -40,12 +39,12 @@ _MEANING = (
 )
 
 
-def k2_section(summaries: Sequence[Summary], standard: Standard) -> Section | None:
+def k2_section(summaries: Sequence[Summary], defaults: PaperDefaults) -> Section | None:
     """Return the section of runs whose steps were recorded, if there are any."""
     found = recorded_k2(summaries)
     if not found:
         return None
-    names = [_name(standard.preset_label(each), each) for each in found]
+    names = [_name(defaults.preset_label(each), each) for each in found]
     lines = [
         Line(each.method, name, True, *_STYLES[place % len(_STYLES)], leading=False)
         for place, (name, each) in enumerate(zip(names, found, strict=True))
@@ -97,7 +96,7 @@ def _bars(found: Sequence[Summary]) -> list[Chart]:
     for fact, title in titles.items():
         series = list[Series]()
         for place, each in enumerate(found):
-            if values := fact_values(each, fact):
+            if values := each.values(fact):
                 bar = over_seeds(place, [[value] for value in values])
                 paper = papers_share(each) if fact == SHARE else None
                 series.append(replace(bar, paper=paper))
@@ -113,11 +112,11 @@ def _table(names: Sequence[str], found: Sequence[Summary]) -> Table:
     lines = []
     for name, each in zip(names, found, strict=True):
         shares = [
-            spread(Statistic.over(fact_values(each, fact)), 2)
+            spread(Statistic.over(each.values(fact)), 2)
             for fact in (SHARE, "mixing_percent", ORDER)
         ]
         errors = [_largest(each, f"cos_theta_{number}_error") for number in (1, 2)]
-        steps = f"{sum(fact_values(each, 'recorded_steps')):,.0f}"
+        steps = f"{sum(each.values('recorded_steps')):,.0f}"
         paper = spread(papers_share(each), 2)
         receipts = [steps, str(len(each.rows)), each.device, each.address]
         lines.append([name, shares[0], paper, *shares[1:], *errors, *receipts])
@@ -125,5 +124,5 @@ def _table(names: Sequence[str], found: Sequence[Summary]) -> Table:
 
 
 def _largest(summary: Summary, fact: str) -> str:
-    values = fact_values(summary, fact)
+    values = summary.values(fact)
     return f"{max(values):.1e}" if values else NOTHING

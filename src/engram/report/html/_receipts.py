@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report._commands import was_typed
-from engram.report._data_names import data_name, short_data
-from engram.report._standard import Standard
-from engram.report._summary import Summary
 from engram.report.html._element import Markup, element
-from engram.report.html._table import Column, Table, show_table
+from engram.report.html._table import show_table
+from engram.report.paper_defaults import PaperDefaults, was_typed
+from engram.report.stand_ins import data_name, short_data
+from engram.report.summary import Summary
+from engram.report.tables import Column, Table
 from engram.runs import Row
 
 
-def receipts(summaries: Sequence[Summary], names: Sequence[str], standard: Standard) -> Markup:
+def receipts(summaries: Sequence[Summary], names: Sequence[str], defaults: PaperDefaults) -> Markup:
     """Return the dates, data, versions and commands of a section's lines, closed at first."""
     made = "made by" if all(map(was_typed, summaries)) else "again"
     columns = ("method", "date", "data", "versions", made)
@@ -23,7 +23,7 @@ def receipts(summaries: Sequence[Summary], names: Sequence[str], standard: Stand
             summary.dates,
             short_data(data_name(summary.identity)),
             ", ".join(dict.fromkeys(map(_versions, summary.rows))),
-            standard.command(summary),
+            defaults.command(summary),
         ]
         for name, summary in zip(names, summaries, strict=True)
     ]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.report._failures import told_failures, told_seeds
-from engram.report._measures import METRICS, Metric, Statistic
-from engram.report._numbers import NOTHING, deviations, duration, is_far, spread
-from engram.report._quantities import mean_quantity
-from engram.report._standard import Standard
-from engram.report._summary import Summary
-from engram.report.html._names import line_name
-from engram.report.html._table import Column, Table
+from engram.report.measures import METRICS, Metric, Statistic
+from engram.report.names import line_name
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.summary import Summary, failure_message, seed_count
+from engram.report.tables import NOTHING, Column, Table, deviations, duration, is_far, spread
 
 _FAR = 2.0  # of the paper's standard deviations: further apart than chance would have it
 _RECEIPTS = (
@@ -23,14 +20,14 @@ _RECEIPTS = (
 )
 
 
-def results_table(caption: str, summaries: Sequence[Summary], standard: Standard) -> Table:
+def results_table(caption: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> Table:
     """Return a line for each method; the paper's columns only where the paper has numbers."""
-    _, labels = standard.heading(summaries)
+    _, labels = defaults.heading(summaries)
     columns, marks = [Column("method", number=False)], dict[tuple[int, int], str]()
     lines = [[line_name(label)] for label in labels]
     for metric in METRICS:
         ours = [summary.statistic(metric.name) for summary in summaries]
-        paper = [standard.printed(summary, metric.name) for summary in summaries]
+        paper = [defaults.printed(summary, metric.name) for summary in summaries]
         best = _best(metric, summaries, ours)
         marks |= {(best, len(columns)): "best"} if best is not None else {}
         for line, number in zip(lines, ours, strict=True):
@@ -58,11 +55,11 @@ def _ours(summaries: Sequence[Summary]) -> str:
     return "stand-in" if summaries[0].stand_in else "ours"
 
 
-def failures(summaries: Sequence[Summary], standard: Standard) -> list[str]:
+def failures(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[str]:
     """Return a sentence for each method of which seeds diverged."""
-    _, labels = standard.heading(summaries)
+    _, labels = defaults.heading(summaries)
     told = [
-        (line_name(label), told_failures(each))
+        (line_name(label), failure_message(each))
         for label, each in zip(labels, summaries, strict=True)
     ]
     return [f"{name}: {sentence}." for name, sentence in told if sentence]
@@ -82,11 +79,11 @@ def _best(
 
 
 def _receipt(summary: Summary) -> list[str]:
-    memory = mean_quantity(summary, "memory_bytes_in_all")
+    memory = summary.mean("memory_bytes_in_all")
     return [
         NOTHING if memory is None else f"{memory / 1e6:,.2f}",
         duration(summary.seconds),
-        told_seeds(summary),
+        seed_count(summary),
         summary.device,
         summary.address,
     ]

@@ -6,28 +6,24 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from engram.report._chance import told_chance
-from engram.report._projected import projected_times
-from engram.report._quantities import representatives
-from engram.report._setting import Setting
-from engram.report._standard import Standard
-from engram.report._summary import Summary
-from engram.report.html._chart import Chart, Line, line
+from engram.report.charts import Chart, Line, line
+from engram.report.figures import figures, with_projections
 from engram.report.html._element import Markup, element
-from engram.report.html._figures import figures
-from engram.report.html._latex import latex_table
-from engram.report.html._names import (
+from engram.report.html._receipts import receipts
+from engram.report.html._results_table import failures, results_table
+from engram.report.html._table import show_table
+from engram.report.names import (
     in_reading_order,
-    is_papers,
+    is_papers_setting,
     method_name,
     setting_name,
     short_name,
 )
-from engram.report.html._projected import with_projections
-from engram.report.html._receipts import receipts
-from engram.report.html._results_table import failures, results_table
-from engram.report.html._sweeps import Sweep
-from engram.report.html._table import markdown_copy, show_table
+from engram.report.paper_defaults import PaperDefaults, representatives
+from engram.report.projections import projected_times
+from engram.report.summary import Setting, Summary, majority_baseline
+from engram.report.sweeps import Sweep
+from engram.report.tables import latex_table, markdown_copy
 
 _SYMBOLS = (
     "Whiskers and bands are one standard deviation over the seeds. Methods are switched on and off "
@@ -56,41 +52,45 @@ class Section(NamedTuple):
         }
 
 
-def setting_section(setting: Setting, everything: Sequence[Summary], standard: Standard) -> Section:
+def setting_section(
+    setting: Setting, everything: Sequence[Summary], defaults: PaperDefaults
+) -> Section:
     """Return the section of a setting, of all that is in a store."""
     found = [summary for summary in everything if summary.setting == setting]
-    summaries = in_reading_order(found, standard)
-    common, labels = standard.heading(summaries)
-    chosen = representatives(summaries, standard).values()
+    summaries = in_reading_order(found, defaults)
+    common, labels = defaults.heading(summaries)
+    chosen = representatives(summaries, defaults).values()
     lines = [
         line(label, summary, summary in chosen)
         for label, summary in zip(labels, summaries, strict=True)
     ]
     title = setting_name(setting) + common.removeprefix(setting.title)
-    charts = figures(summaries, standard) if setting.split == "training" else []
-    table = results_table(title, summaries, standard)
+    charts = figures(summaries, defaults) if setting.split == "training" else []
+    table = results_table(title, summaries, defaults)
     sentences = [
-        *told_chance(summaries),
-        *failures(summaries, standard),
-        *_projected(setting, everything, standard),
+        *majority_baseline(summaries),
+        *failures(summaries, defaults),
+        *_projected(setting, everything, defaults),
     ]
     stand_in = summaries[0].stand_in
     body = [
         *([element("p", f"A stand-in: {stand_in.note}", class_="note")] if stand_in else []),
         show_table(table, ("LaTeX", latex_table(table)), ("Markdown", markdown_copy(table))),
         *([element("ul", [element("li", told) for told in sentences])] if sentences else []),
-        receipts(summaries, [each.name for each in lines], standard),
+        receipts(summaries, [each.name for each in lines], defaults),
     ]
     lines, charts = with_projections(setting, lines, charts)
     return Section(setting.slug, title, short_name(setting), lines, charts, body)
 
 
-def _projected(setting: Setting, everything: Sequence[Summary], standard: Standard) -> list[str]:
+def _projected(
+    setting: Setting, everything: Sequence[Summary], defaults: PaperDefaults
+) -> list[str]:
     """Return a sentence for each method of which only the time of a whole run is known."""
-    if not is_papers(setting) or setting.stand_in or setting.split != "training":
+    if not is_papers_setting(setting) or setting.stand_in or setting.split != "training":
         return []
-    times = projected_times(setting.benchmark, everything, standard)
-    return [f"{method_name(method)}: {each.told}." for method, each in times.items()]
+    times = projected_times(setting.benchmark, everything, defaults)
+    return [f"{method_name(method)}: {each.message}." for method, each in times.items()]
 
 
 def sweep_section(sweep: Sweep) -> Section:

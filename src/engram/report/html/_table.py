@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple
 
-from engram.report._markdown import markdown_table
 from engram.report.html._element import Markup, element
-
-
-class Column(NamedTuple):
-    """A column's heading, the heading that it shares with its neighbours, and its alignment."""
-
-    title: str
-    group: str = ""
-    number: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
-    """Texts in columns; the first column names the line.
-
-    ``marks`` are CSS classes of single cells, by line and column.
-    """
-
-    caption: str
-    columns: Sequence[Column]
-    lines: list[list[str]]
-    marks: dict[tuple[int, int], str] = field(default_factory=dict)
+from engram.report.tables import Table
 
 
 def show_table(table: Table, *copies: tuple[str, str]) -> Markup:
@@ -53,13 +29,6 @@ def show_table(table: Table, *copies: tuple[str, str]) -> Markup:
         [_copy(name, text) for name, text in copies],
         class_="table",
     )
-
-
-def markdown_copy(table: Table) -> str:
-    """Return the table in Markdown, a group's heading in front of each of its columns."""
-    header = [f"{column.group} {column.title}".strip() for column in table.columns]
-    kinds = ["number" if column.number else "text" for column in table.columns]
-    return markdown_table(header, table.lines, kinds)
 
 
 def _heads(table: Table) -> list[Markup]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engram.paper import Printed, printed_k2_share
-from engram.report._quantities import quantity
-from engram.report._summary import Summary
+from engram.report.summary import Summary
 
 SHARE = "k2_below_1_percent"
 ORDER = "theta_1_at_most_theta_2_percent"
@@ -15,15 +14,8 @@ _PAPERS_TASKS = 20
 
 def recorded_k2(summaries: Sequence[Summary]) -> list[Summary]:
     """Return those that have recorded k2 on training tasks, those with fewer examples first."""
-    found = [
-        each for each in summaries if fact_values(each, SHARE) and each.setting.split == "training"
-    ]
+    found = [each for each in summaries if each.values(SHARE) and each.setting.split == "training"]
     return sorted(found, key=lambda each: (each.setting.examples, each.setting.tasks, each.method))
-
-
-def fact_values(summary: Summary, fact: str) -> list[float]:
-    """Return what the runs that have a fact say."""
-    return [value for row in summary.rows if (value := quantity(row, fact)) is not None]
 
 
 def papers_share(summary: Summary) -> Printed | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from engram import metrics
 from engram.errors import EngramError
-from engram.report._measures import accuracy_matrix
-from engram.report._summary import Summary
+from engram.report.measures import accuracy_matrix
+from engram.report.summary import Summary
 from engram.runs import Row
 
 

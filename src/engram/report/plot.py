@@ -1,4 +1,4 @@
-"""Figures for papers: SVG, PDF and PNG files."""
+"""Drawings by matplotlib: the plot that runs leave behind, and the figures for papers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,47 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from engram import metrics
 from engram.files import whole_file
-from engram.report.html._chart import Chart, Line, Series
+from engram.report.charts import Chart, Line, Series
+from engram.report.measures import accuracy_matrix
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.summary import Summary, set_address
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Okabe and Ito's colours, which the colour-blind can tell apart, and a marker for each.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "osD^vPX"
+_TITLE_WIDTH = 75  # letters that have room above the plot
 _KINDS = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": None}
 _WIDTH, _HEIGHT, _BAR = 7.0, 4.2, 0.19  # inches
 _LETTERS = 60  # that have room below a figure
 _LETTERS_PER_INCH = 15  # of the title
+
+
+def save_plot(summaries: Sequence[Summary], defaults: PaperDefaults, folder: Path) -> Path | None:
+    """Draw a line per method with a band of one standard deviation; return the PNG's path.
+
+    An SVG is saved beside it. The name tells the setting and the results drawn, so that no plot
+    overwrites one of other results. None if no run has finished.
+    """
+    finished = [summary for summary in summaries if len(summary.failures) < len(summary.rows)]
+    if not finished:
+        return None
+    figure = _draw_plot(finished, defaults)
+    path = folder / f"{finished[0].setting.slug}-{set_address(finished)}.png"
+    with whole_file(path) as part:
+        figure.savefig(part, dpi=150)
+    with whole_file(path.with_suffix(".svg")) as part:
+        figure.savefig(part, metadata={"Date": None})
+    return path
 
 
 def save_figure(
@@ -32,7 +60,7 @@ def save_figure(
 
     saved = []
     with rc_context({"svg.hashsalt": "engram", "svg.fonttype": "none", "pdf.fonttype": 42}):
-        figure = _draw(title, charts, lines)
+        figure = _draw_figure(title, charts, lines)
         for ending, metadata in _KINDS.items():
             saved.append(path.with_name(f"{path.name}{ending}"))
             with whole_file(saved[-1]) as part:
@@ -40,7 +68,46 @@ def save_figure(
     return saved
 
 
-def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
+def _draw_plot(summaries: Sequence[Summary], defaults: PaperDefaults) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    title, labels = defaults.heading(summaries)
+    for number, (summary, label) in enumerate(zip(summaries, labels, strict=True)):
+        colour = _COLOURS[number % len(_COLOURS)]
+        marker = _MARKERS[(number + number // len(_COLOURS)) % len(_MARKERS)]
+        _draw_curve(axes, summary, label=label, color=colour, marker=marker)
+    axes.set_title(textwrap.fill(title, _TITLE_WIDTH), loc="left")
+    axes.set_xlabel("tasks learned")
+    axes.set_ylabel("average accuracy on them, %")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _draw_curve(axes: Axes, summary: Summary, color: str, marker: str, label: str) -> None:
+    curves = _curves(summary)
+    mean, std = curves.mean(0), curves.std(0)
+    tasks, line = np.arange(1, len(mean) + 1), "-"
+    if np.isnan(mean[:-1]).any():  # joint training is measured at the end alone: a level line
+        mean, std = np.full_like(mean, mean[-1]), np.full_like(std, std[-1])
+        line, marker = "--", ""
+    axes.plot(tasks, mean, line, color=color, marker=marker, markersize=4, label=label)
+    axes.fill_between(tasks, mean - std, mean + std, color=color, alpha=0.2, linewidth=0)
+
+
+def _curves(summary: Summary) -> np.ndarray[Any, np.dtype[np.float64]]:  # [seeds, T], percent
+    matrices = [accuracy_matrix(row) for row in summary.rows if not row.outcome["failure"]]
+    return 100 * metrics.average_accuracy_over_tasks(matrices)
+
+
+def _draw_figure(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -56,12 +123,12 @@ def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
     figure.suptitle(textwrap.fill(_plain(title), room), fontsize=9, x=0.01, ha="left")
     notes = dict.fromkeys(chart.note for chart in charts if chart.note)
     if notes:
-        told = textwrap.fill(_plain(" ".join(notes)), round(1.6 * room))
-        figure.supxlabel(told, fontsize=6, x=0.01, ha="left")
+        note = textwrap.fill(_plain(" ".join(notes)), round(1.6 * room))
+        figure.supxlabel(note, fontsize=6, x=0.01, ha="left")
     rows = figure.subplots(1, len(charts), squeeze=False, sharey=charts[0].kind == "bars")
     for axes, chart in zip(rows[0], charts, strict=True):
         shown = [series for series in chart.series if lines[series.line].shown]
-        (_lines if chart.kind == "lines" else _bars)(axes, chart, shown, lines)
+        (_draw_lines if chart.kind == "lines" else _draw_bars)(axes, chart, shown, lines)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
     layout.execute(figure)
@@ -69,7 +136,7 @@ def _draw(title: str, charts: Sequence[Chart], lines: Sequence[Line]) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Line]) -> None:
+def _draw_lines(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Line]) -> None:
     places = range(len(chart.x))
     for series in shown:
         line = lines[series.line]
@@ -99,7 +166,7 @@ def _lines(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Li
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _bars(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Line]) -> None:
+def _draw_bars(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequence[Line]) -> None:
     rows = [place for place, line in enumerate(lines) if line.shown]
     height = {place: number for number, place in enumerate(rows)}
     for series in shown:

@@ -1,4 +1,4 @@
-"""Data that stands in for what cannot be had: stand_ins.json."""
+"""What results' data is called, and what stands in for the paper's: stand_ins.json."""
 
 from __future__ import annotations
 
@@ -11,12 +11,32 @@ from typing import Any, NamedTuple
 
 from engram.errors import EngramError, unknown
 from engram.paper import benchmarks
-from engram.report._data_names import data_name, short_data
-from engram.report._markdown import escape
+from engram.report.tables import escape_markdown
 from engram.streams import OTHER
 
+_DIGITS = 10
 _NAME = re.compile(f"{OTHER}[0-9a-f]{{64}}")
 _LONGEST = 60  # letters of a label, which has to fit a heading
+
+
+def data_name(identity: Mapping[str, Any]) -> str:
+    """Return what a result's data is filed under; the oldest results do not tell."""
+    return str(identity.get("data", ""))
+
+
+def is_other(name: str) -> bool:
+    """Say whether data is known not to be the paper's."""
+    return name.startswith(OTHER)
+
+
+def short_data(name: str) -> str:
+    """Return as much of a data's name as a table shows.
+
+    >>> short_data("other-3d648279948a9a1c"), short_data("7ec69f79ce1617ff")
+    ('other-3d64827994', '7ec69f79ce')
+    """
+    digits = name.removeprefix(OTHER)
+    return name[: len(name) - len(digits) + _DIGITS]
 
 
 class StandIn(NamedTuple):
@@ -35,7 +55,7 @@ def stand_in(identity: Mapping[str, Any]) -> StandIn | None:
 
     It is known by the name that the data is filed under.
     """
-    found = _known().get(data_name(identity))
+    found = known_stand_ins().get(data_name(identity))
     return found if found is not None and found.benchmark == identity["benchmark"] else None
 
 
@@ -72,7 +92,7 @@ def _checked(fields: object, name: str) -> StandIn:
     made = StandIn(**fields)
     if made.benchmark not in benchmarks():
         raise unknown("benchmark of the paper's", made.benchmark, benchmarks())
-    if len(made.label) > _LONGEST or escape(made.label) != made.label:
+    if len(made.label) > _LONGEST or escape_markdown(made.label) != made.label:
         raise EngramError(
             f"label of stand-in {name} must be at most {_LONGEST} plain letters, not "
             f"{made.label!r}."
@@ -81,6 +101,7 @@ def _checked(fields: object, name: str) -> StandIn:
 
 
 @functools.cache
-def _known() -> Mapping[str, StandIn]:
+def known_stand_ins() -> Mapping[str, StandIn]:
+    """Return the listed stand-ins, by data."""
     file = resources.files("engram.report").joinpath("stand_ins.json")
     return read_stand_ins(file.read_text("utf-8"))

@@ -1,25 +1,26 @@
-"""The table that a terminal shows."""
+"""Results as the command line shows them: a table, or JSON."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from engram.paper import Printed
-from engram.report._failures import told_seeds
-from engram.report._measures import METRICS, Statistic
-from engram.report._numbers import duration, spread
-from engram.report._standard import Standard
-from engram.report._summary import Summary
+from engram.report.measures import METRICS, Statistic
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.summary import Summary, seed_count
+from engram.report.tables import duration, spread
 
 
-def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
+def results_table(summaries: Sequence[Summary], defaults: PaperDefaults) -> Table:
     """Return a table of methods in one setting; the paper's numbers where that is its own."""
-    title, labels = standard.heading(summaries)
-    printed = [standard.printed(summary, "average_accuracy") for summary in summaries]
+    title, labels = defaults.heading(summaries)
+    printed = [defaults.printed(summary, "average_accuracy") for summary in summaries]
     table = Table(
         title=title,
         title_justify="left",
@@ -36,7 +37,7 @@ def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
         cells = [
             label,
             *(_tight(summary.statistic(metric.name), metric.digits) for metric in METRICS),
-            told_seeds(summary),
+            seed_count(summary),
             duration(summary.seconds),
             *([_tight(paper, 2)] if any(printed) else []),
         ]
@@ -46,3 +47,19 @@ def results_table(summaries: Sequence[Summary], standard: Standard) -> Table:
 
 def _tight(number: Statistic | Printed | None, digits: int) -> str:
     return spread(number, digits).replace(" ", "")  # or it would not fit 80 columns
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """Return one entry of ``results``; ``failures`` is there only where a seed has failed."""
+    numbers = {metric.name: summary.statistic(metric.name) for metric in METRICS}
+    entry = {
+        "method": summary.method,
+        **{
+            name: None if number is None else dataclasses.asdict(number)
+            for name, number in numbers.items()
+        },
+        "seeds": len(summary.rows),
+        "seconds": summary.seconds,
+        "device": summary.device,
+    }
+    return {**entry, "failures": summary.failures} if summary.failures else entry

@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from engram.report._quantities import quantity, representatives
-from engram.report._setting import Setting
-from engram.report._standard import Standard
-from engram.report._summary import Summary, by_setting
-from engram.report.html._chart import (
+from engram.report.charts import (
     Chart,
     Named,
     Series,
     common_device,
     finished,
+    left_out_note,
     on_device,
     over_seeds,
     survivors,
-    told_left_out,
-    told_survivors,
+    survivors_note,
 )
-from engram.report.html._names import benchmark_name, in_reading_order, method_name
+from engram.report.measures import quantity
+from engram.report.names import benchmark_name, in_reading_order, method_name
+from engram.report.paper_defaults import PaperDefaults, representatives
+from engram.report.summary import Setting, Summary, by_setting
 
 Axis = Literal["examples", "tasks"]
 _OVER = {"examples": "examples in each task", "tasks": "tasks"}
@@ -53,21 +52,21 @@ class Sweep(NamedTuple):
     charts: list[Chart]
 
 
-def sweeps(summaries: Sequence[Summary], standard: Standard) -> list[Sweep]:
+def sweeps(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Sweep]:
     """Return a sweep for every two or more settings that differ in examples, or in tasks, alone.
 
     Where there are several methods, at least two of them make a line.
     """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     found = {
-        setting: representatives(lines, standard) for setting, lines in by_setting(trained).items()
+        setting: representatives(lines, defaults) for setting, lines in by_setting(trained).items()
     }
     groups: dict[tuple[str, Axis, int], list[Setting]] = {}
     for setting in sorted(found):
         groups.setdefault((setting.place, "examples", setting.tasks), []).append(setting)
         groups.setdefault((setting.place, "tasks", setting.examples), []).append(setting)
     return [
-        _sweep(axis, sorted(group, key=_along(axis)), found, standard)
+        _sweep(axis, sorted(group, key=_along(axis)), found, defaults)
         for (_, axis, _), group in groups.items()
         if len({getattr(setting, axis) for setting in group}) > 1
         and _compares(found[setting] for setting in group)
@@ -84,14 +83,14 @@ def _sweep(
     axis: Axis,
     settings: Sequence[Setting],
     found: Mapping[Setting, Mapping[str, Summary]],
-    standard: Standard,
+    defaults: PaperDefaults,
 ) -> Sweep:
     first = settings[0]
     rest = f"{first.tasks} tasks" if axis == "examples" else f"{first.examples:,} examples in each"
     methods = {
         method: summary for setting in settings for method, summary in found[setting].items()
     }
-    lines = in_reading_order(list(methods.values()), standard)
+    lines = in_reading_order(list(methods.values()), defaults)
     places = [f"{getattr(setting, axis):,}" for setting in settings]
     points = [_points(line.method, axis, settings, found) for line in lines]
     charts = [_chart(measure, points, _OVER[axis], places) for measure in _MEASURES]
@@ -125,7 +124,7 @@ def _chart(measure: _Measure, lines: list[list[Named]], over: str, places: list[
     if measure.quantity == "seconds":
         runs = list(chain(*lines))
         device = common_device(row for _, rows in runs for row in rows)
-        value, note = f"{value}, on {device}", told_left_out(runs, device)
+        value, note = f"{value}, on {device}", left_out_note(runs, device)
         drawn = [on_device(points, device) for points in lines]
     series = [_series(line, measure.quantity, points) for line, points in enumerate(drawn)]
     return Chart(
@@ -137,7 +136,7 @@ def _chart(measure: _Measure, lines: list[list[Named]], over: str, places: list[
         [each for each in series if each is not None],
         over=over,
         x=places,
-        note=f"{note} {told_survivors(chain(*drawn))}".strip(),
+        note=f"{note} {survivors_note(chain(*drawn))}".strip(),
     )
 
 
@@ -150,8 +149,8 @@ def _series(line: int, name: str, points: Sequence[Named]) -> Series | None:
         mean.append(None if point is None else point.mean[0])
         std.append(None if point is None else point.std[0])
         seeds += [] if point is None else [point.seeds]
-    told = {place: survivors(rows) for place, (_, rows) in enumerate(points)}
-    partial = {place: text for place, text in told.items() if text and mean[place] is not None}
+    kept = {place: survivors(rows) for place, (_, rows) in enumerate(points)}
+    partial = {place: text for place, text in kept.items() if text and mean[place] is not None}
     return Series(line, mean, std, min(seeds), partial=partial) if seeds else None
 
 

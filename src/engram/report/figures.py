@@ -8,38 +8,40 @@ from dataclasses import replace
 import numpy as np
 
 from engram import metrics
-from engram.report._measures import METRICS, accuracy_matrix
-from engram.report._quantities import quantity, representatives
-from engram.report._standard import Standard
-from engram.report._summary import Summary
-from engram.report.html._chart import (
+from engram.report.charts import (
     Chart,
+    Line,
     Named,
     Series,
     common_device,
     finished,
-    marked,
+    left_out_note,
     on_device,
     over_seeds,
-    told_left_out,
+    with_survivors,
 )
-from engram.report.html._names import line_name
+from engram.report.measures import METRICS, accuracy_matrix, held_bytes, quantity
+from engram.report.names import is_papers_setting, line_name, method_name, style_of
+from engram.report.paper_defaults import PaperDefaults, representatives
+from engram.report.projections import projected_sizes
+from engram.report.summary import Setting, Summary
 from engram.runs import Row
 
 _BATCHES = 10
 _MEGABYTE = 1e6
+_MEGA = 1e6
 
 
-def figures(summaries: Sequence[Summary], standard: Standard) -> list[Chart]:
+def figures(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Chart]:
     """Return the figures that have anything to show; series name summaries by their place."""
-    names = [line_name(label) for label in standard.heading(summaries)[1]]
-    chosen = representatives(summaries, standard).values()
+    names = [line_name(label) for label in defaults.heading(summaries)[1]]
+    chosen = representatives(summaries, defaults).values()
     runs = [  # what diverged altogether is told below the table; here if it speaks for its method
         (name, each.rows if each in chosen or finished(each.rows) else ())
         for name, each in zip(names, summaries, strict=True)
     ]
-    charts = [_accuracy(summaries), _learning(summaries), *_bars(summaries, runs, standard)]
-    drawn = [marked(chart, runs) for chart in charts] + [_seconds(runs, chosen)]
+    charts = [_accuracy(summaries), _learning(summaries), *_bars(summaries, runs, defaults)]
+    drawn = [with_survivors(chart, runs) for chart in charts] + [_seconds(runs, chosen)]
     return [chart for chart in drawn if chart.series]
 
 
@@ -103,13 +105,15 @@ def _areas(row: Row) -> list[float]:
     return [float(np.mean(cut, 0)[0]), *areas]
 
 
-def _bars(summaries: Sequence[Summary], runs: Sequence[Named], standard: Standard) -> list[Chart]:
+def _bars(
+    summaries: Sequence[Summary], runs: Sequence[Named], defaults: PaperDefaults
+) -> list[Chart]:
     charts = []
     for metric in METRICS:
         series = _bar_series(runs, metric.name)
         if not summaries[0].stand_in:  # a stand-in's heights are not compared
             series = [
-                replace(bar, paper=standard.printed(summaries[bar.line], metric.name))
+                replace(bar, paper=defaults.printed(summaries[bar.line], metric.name))
                 for bar in series
             ]
         charts.append(_bar(metric.name, metric.title, metric.digits, series))
@@ -122,8 +126,8 @@ def _seconds(runs: Sequence[Named], chosen: Iterable[Summary]) -> Chart:
     device = common_device(row for each in chosen for row in each.rows)
     there = on_device(runs, device)
     series = _bar_series(there, "seconds")
-    note = f"As recorded; stacked runs share theirs. {told_left_out(runs, device)}".strip()
-    return marked(_bar("seconds", f"seconds of a run, {device}", 1, series, note), there)
+    note = f"As recorded; stacked runs share theirs. {left_out_note(runs, device)}".strip()
+    return with_survivors(_bar("seconds", f"seconds of a run, {device}", 1, series, note), there)
 
 
 def _bar_series(runs: Sequence[Named], name: str, unit: float = 1.0) -> list[Series]:
@@ -148,5 +152,33 @@ def _memory_note(runs: Sequence[Named], kept: Sequence[Series]) -> str:
     missing = [
         name for line, (name, rows) in enumerate(runs) if line not in drawn and finished(rows)
     ]
-    told = "Parameters, the method's own state and stored examples."
-    return told + (f" Not recorded: {', '.join(missing)}." if missing else "")
+    note = "Parameters, the method's own state and stored examples."
+    return note + (f" Not recorded: {', '.join(missing)}." if missing else "")
+
+
+def with_projections(
+    setting: Setting, lines: Sequence[Line], charts: Sequence[Chart]
+) -> tuple[list[Line], list[Chart]]:
+    """Return lines and figures, with a bar of memory for each method that has no run there."""
+    run = {line.method for line in lines}
+    known = projected_sizes(setting.benchmark) if is_papers_setting(setting) else {}
+    missing = {method: facts for method, facts in known.items() if method not in run}
+    if not missing:
+        return list(lines), list(charts)
+    more = [
+        Line(method, f"{method_name(method)} (projected)", True, *style_of(method), leading=False)
+        for method in missing
+    ]
+    bars = [
+        Series(len(lines) + place, [held_bytes(facts) / _MEGA], [None], 0)
+        for place, facts in enumerate(missing.values())
+    ]
+    names = ", ".join(method_name(method) for method in missing)
+    note = f"{names}: projected from the size of the network, not run."
+    drawn = [
+        replace(chart, series=[*chart.series, *bars], note=f"{chart.note} {note}".strip())
+        if chart.name == "memory"
+        else chart
+        for chart in charts
+    ]
+    return [*lines, *more], drawn

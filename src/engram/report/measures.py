@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engram import metrics
 from engram.runs import Row
+
+_BYTES_OF_A_NUMBER = 4  # parameters are float32
+# How many vectors of the parameters' length a method keeps, for runs that did not record it.
+_VECTORS = {"ewc": 4, "mas": 3, "pi": 4, "rwalk": 8}
 
 
 class Metric(NamedTuple):
@@ -75,3 +79,50 @@ def _learning_curve_area(curve: Sequence[Sequence[float]]) -> float:
     if shortest == 0:  # joint training has no current task
         return math.nan
     return float(metrics.learning_curve_area([line[:shortest] for line in curve], "trapezoid"))
+
+
+def quantity(row: Row, name: str) -> float | None:
+    """Return a metric, a cost or a fact of a run, or None where it has none.
+
+    ``change_over_tasks`` is A_T - A_1 in points; ``memory_bytes_in_all`` is what must be kept for
+    the next step: parameters, the method's own state and the stored examples; ``finished`` is 1 of
+    a run that came to its end: one that diverged tells nothing of whether it fits, and one that
+    runs out of memory leaves no result. Any other name is a fact that the run has recorded.
+    """
+    if name == "seconds":
+        return row.seconds
+    if name == "finished":
+        return 1.0 if row.outcome["failure"] is None else None
+    if name in {metric.name for metric in METRICS}:
+        return measure(row, name)
+    if name == "change_over_tasks":
+        return _change(row)
+    if name == "memory_bytes_in_all":
+        facts = row.outcome["facts"]
+        parameters = _number(facts.get("parameters"))
+        if parameters is None:
+            return None
+        vectors = _VECTORS.get(row.identity["method"], 0)
+        return held_bytes({"state_bytes": vectors * _BYTES_OF_A_NUMBER * parameters, **facts})
+    return _number(row.outcome["facts"].get(name))
+
+
+def _change(row: Row) -> float | None:
+    if row.outcome["failure"]:
+        return None
+    curve = metrics.average_accuracy_over_tasks(accuracy_matrix(row))
+    change = 100 * float(curve[-1] - curve[0])
+    return change if math.isfinite(change) else None
+
+
+def held_bytes(facts: Mapping[str, Any]) -> float:
+    """Return the bytes of a run's parameters, of its method's own state and of its examples."""
+    parameters, *rest = (
+        _number(facts.get(name)) or 0.0 for name in ("parameters", "state_bytes", "memory_bytes")
+    )
+    return _BYTES_OF_A_NUMBER * parameters + sum(rest)
+
+
+def _number(fact: object) -> float | None:
+    usable = isinstance(fact, int | float) and not isinstance(fact, bool) and math.isfinite(fact)
+    return float(fact) if usable else None  # type: ignore[arg-type]

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engram.report._setting import Setting
-from engram.report._standard import Standard
-from engram.report._summary import Summary
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.summary import Setting, Summary
+
+_BENCHMARKS = {
+    "permuted-mnist": "Permuted MNIST",
+    "split-cifar": "Split CIFAR",
+    "split-cub": "Split CUB",
+    "split-awa": "Split AWA",
+}
+_PAPER_TASKS = 17
+_CURVE_EXAMPLES = 100  # ten batches of ten
+LEADING = ("mega-i", "mega-ii")  # their lines are drawn thicker: the paper is about them
 
 
 class Style(NamedTuple):
@@ -37,21 +46,14 @@ _METHODS = {
     "mega-ii": ("MEGA-II", Style("#c62828", "#ff7b72")),
     "multi-task": ("MULTI-TASK", Style("#111827", "#f3f4f6", "8 4")),
 }
+
+
 _OTHERS = (
     Style("#475569", "#a8b5c7", "1 3"),
     Style("#0f766e", "#5eead4", "1 3"),
     Style("#9f1239", "#fda4af", "1 3"),
     Style("#3730a3", "#a5b4fc", "1 3"),
 )
-_BENCHMARKS = {
-    "permuted-mnist": "Permuted MNIST",
-    "split-cifar": "Split CIFAR",
-    "split-cub": "Split CUB",
-    "split-awa": "Split AWA",
-}
-_PAPER_TASKS = 17
-_CURVE_EXAMPLES = 100  # ten batches of ten
-LEADING = ("mega-i", "mega-ii")  # their lines are drawn thicker: the paper is about them
 
 
 def method_name(method: str) -> str:
@@ -99,17 +101,17 @@ def short_name(setting: Setting) -> str:
     """
     kind = " (stand-in)" if setting.stand_in else " (other data)" if setting.other else ""
     name = f"{benchmark_name(setting.benchmark)}{kind}"
-    return name if is_papers(setting) else f"{name} {setting.tasks} × {setting.examples:,}"
+    return name if is_papers_setting(setting) else f"{name} {setting.tasks} × {setting.examples:,}"
 
 
-def in_reading_order(summaries: Sequence[Summary], standard: Standard) -> list[Summary]:
+def in_reading_order(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Summary]:
     """Return the lines of a table in the order of the paper's tables, others before MEGA.
 
     What is as usual comes before what is not.
     """
     order = [*_METHODS]
     others = order.index("er") - 0.5
-    labels = standard.labels(summaries)
+    labels = defaults.labels(summaries)
     place = {
         summary.address: (
             order.index(summary.method) if summary.method in order else others,
@@ -127,17 +129,17 @@ def setting_rank(setting: Setting) -> tuple[object, ...]:
     What stands in for a benchmark comes after the thing itself.
     """
     order = [*_BENCHMARKS]
-    place = order.index(setting.benchmark) if is_papers(setting) else len(order)
+    place = order.index(setting.benchmark) if is_papers_setting(setting) else len(order)
     data = setting.stand_in, setting.other
     return (setting.split, place, setting.benchmark, *data, *setting[1:3])
 
 
-def papers_benchmarks() -> Mapping[str, str]:
+def benchmark_names() -> Mapping[str, str]:
     """Return the names of the paper's four benchmarks."""
     return _BENCHMARKS
 
 
-def is_papers(setting: Setting) -> bool:
+def is_papers_setting(setting: Setting) -> bool:
     """Say whether a setting is one of the paper's four benchmarks with all of its tasks.
 
     A listed stand-in is one; other data is none, nor are tasks that are over before a learning

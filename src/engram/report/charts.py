@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from engram.paper import Printed
-from engram.report._failures import count_seeds
-from engram.report._summary import Summary
-from engram.report.html._names import LEADING, line_name, style_of
+from engram.report.names import LEADING, line_name, style_of
+from engram.report.summary import Summary, count_seeds
 from engram.runs import Row
 
 Named = tuple[str, Sequence[Row]]  # what notes call some runs
@@ -52,7 +51,7 @@ class Series:
     seeds: int  # the fewest of all points
     level: bool = False
     paper: Printed | None = None
-    partial: dict[int, str] = field(default_factory=dict)  # points of survivors: what is told
+    partial: dict[int, str] = field(default_factory=dict)  # what is said of survivors' points
 
 
 @dataclass(frozen=True)
@@ -96,26 +95,26 @@ def survivors(rows: Sequence[Row]) -> str:
     return f"{kept} of {count_seeds(total)}, {rest} diverged"
 
 
-def told_survivors(runs: Iterable[Named]) -> str:
+def survivors_note(runs: Iterable[Named]) -> str:
     """Return the note of a figure: whose numbers are those of survivors alone."""
-    told = [f"{name}: {text}" for name, rows in runs if (text := survivors(rows))]
-    return f"{'; '.join(told)}." if told else ""
+    notes = [f"{name}: {text}" for name, rows in runs if (text := survivors(rows))]
+    return f"{'; '.join(notes)}." if notes else ""
 
 
-def marked(chart: Chart, runs: Sequence[Named]) -> Chart:
+def with_survivors(chart: Chart, runs: Sequence[Named]) -> Chart:
     """Return a figure of one setting that tells which numbers are those of survivors alone.
 
     ``runs`` has the runs of every line; where all of them diverged the note alone tells it.
     """
     series = [
-        replace(each, partial=dict.fromkeys(range(len(each.mean)), told))
-        if (told := survivors(runs[each.line][1]))
+        replace(each, partial=dict.fromkeys(range(len(each.mean)), text))
+        if (text := survivors(runs[each.line][1]))
         else each
         for each in chart.series
     ]
     drawn = {each.line for each in series}
     about = [run for place, run in enumerate(runs) if place in drawn or not finished(run[1])]
-    return replace(chart, series=series, note=f"{chart.note} {told_survivors(about)}".strip())
+    return replace(chart, series=series, note=f"{chart.note} {survivors_note(about)}".strip())
 
 
 def common_device(rows: Iterable[Row]) -> str | None:
@@ -129,13 +128,13 @@ def on_device(runs: Iterable[Named], device: str | None) -> list[Named]:
     return [(name, [row for row in rows if row.device == device]) for name, rows in runs]
 
 
-def told_left_out(runs: Iterable[Named], device: str | None) -> str:
+def left_out_note(runs: Iterable[Named], device: str | None) -> str:
     """Return the note of a figure of one device: what ran on another."""
     elsewhere: dict[str, list[str]] = {}
     for name, rows in runs:
         for other in sorted({row.device for row in finished(rows)} - {device}):
             elsewhere.setdefault(other, []).append(name)
-    told = [
+    notes = [
         f"Left out, as run on {other}: {', '.join(names)}." for other, names in elsewhere.items()
     ]
-    return " ".join(told)
+    return " ".join(notes)

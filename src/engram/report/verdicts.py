@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
-from engram.report._estimate import Estimate
-from engram.report._found import Diverged
+from engram.report.estimates import Estimate
 
 _MOST_NAMED = 4  # methods: more than these would fill a screen
+
+
+class Diverged(NamedTuple):
+    """How many of a method's seeds have no numbers."""
+
+    method: str
+    seeds: int
+    of: int
 
 
 class Verdict(StrEnum):
@@ -84,11 +92,13 @@ class Claim:
     @property
     def mark(self) -> str:
         """The verdict in words, and what numbers it rests on, or does without."""
-        told = [part for part in self.parts if part.ours is not None]
+        measured = [part for part in self.parts if part.ours is not None]
         words = [self.verdict.value]
-        words += _in_part("on a stand-in", [bool(part.stand_in) for part in told])
-        words += _in_part("projected", [part.projected for part in told])
-        without = _told_absent(part for part in self.parts if part.ours is not None or part.aside)
+        words += _in_part("on a stand-in", [bool(part.stand_in) for part in measured])
+        words += _in_part("projected", [part.projected for part in measured])
+        without = _absent_methods(
+            part for part in self.parts if part.ours is not None or part.aside
+        )
         words += [f"without {without}"] if without and self.verdict is not Verdict.OPEN else []
         return ", ".join(words)
 
@@ -99,7 +109,7 @@ class Claim:
     @property
     def missing(self) -> str:
         """What was not run, and why other numbers are missing, in a clause; empty if none is."""
-        clauses = [f"not run: {names}"] if (names := _told_absent(self.parts)) else []
+        clauses = [f"not run: {names}"] if (names := _absent_methods(self.parts)) else []
         others: dict[str, dict[str, None]] = {}
         for part in self.parts:
             if part.ours is None and not part.absent:
@@ -112,7 +122,7 @@ def _in_part(what: str, which: Sequence[bool]) -> list[str]:
     return [what if all(which) else f"in part {what}"] if any(which) else []
 
 
-def _told_absent(parts: Iterable[Part]) -> str:
+def _absent_methods(parts: Iterable[Part]) -> str:
     """Return the methods that were not run, and where: ``MER, PROG-NN on 50 tasks of 200``.
 
     Many are counted, not named.
@@ -124,6 +134,6 @@ def _told_absent(parts: Iterable[Part]) -> str:
     places: dict[str, list[str]] = {}
     for where, names in methods.items():
         many = len(names) > _MOST_NAMED
-        told = f"{len(names)} methods" if many else ", ".join(names).upper()
-        places.setdefault(told, []).append(where)
-    return "; ".join(f"{told} on {', '.join(where)}" for told, where in places.items())
+        named = f"{len(names)} methods" if many else ", ".join(names).upper()
+        places.setdefault(named, []).append(where)
+    return "; ".join(f"{named} on {', '.join(where)}" for named, where in places.items())
