@@ -5,8 +5,7 @@ from claim_reader import OFF, find, papers_rows
 from page_reader import report
 from paper_world import DEFAULTS, PAPER, make_row
 
-from engram.report import StandIn, Verdict, summarise
-from engram.report.verdicts import Claim, Part
+from engram.report import Claim, Part, StandIn, Verdict, summarise
 from tools.docs.reproduction import reproduction
 
 BIRDS = f"other-{'b' * 64}"

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from html import unescape
 
 import paper_world
 import pytest
@@ -13,7 +14,8 @@ from engram.cli._report import write
 from engram.errors import EngramError
 from engram.report import summarise
 from engram.report.charts import Chart, Line, Series
-from engram.report.html import _page, report_page, write_report
+from engram.report.html import page as html_page
+from engram.report.html import report_page, write_report
 from engram.report.plot import save_figure
 from engram.report.tables import escape_latex
 from engram.runs import Store
@@ -86,9 +88,7 @@ def test_the_page_refers_to_nothing_but_itself_and_its_figures():
 
 def test_only_the_pages_own_script_and_style_may_run():
     text = report_page(summarise([make_row()]), DEFAULTS, "figures")
-    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1].replace(
-        "&#x27;", "'"
-    )
+    policy = unescape(re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1])
     for kind, body in {
         "style": re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1],
         "script": re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1],
@@ -147,7 +147,7 @@ def test_what_somebody_wrote_is_not_overwritten(tmp_path):
 
 
 def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(_page, "save_figure", lambda *_: [])  # they have a test of their own
+    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])  # they have a test of their own
     path = tmp_path / "results" / "store.sqlite"
     with Store(path) as store:
         store.add([make_row("multi-task", seed) for seed in range(2)])

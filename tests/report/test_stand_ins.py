@@ -8,7 +8,8 @@ from paper_world import DEFAULTS, PAPER, make_row, told
 from rich.console import Console
 
 from engram.report import StandIn, Verdict, judge, results_table, save_plot, summarise
-from engram.report.html import _page, write_report
+from engram.report.html import page as html_page
+from engram.report.html import write_report
 from tools.docs.reproduction import reproduction
 from tools.docs.results_page import results_page
 
@@ -202,14 +203,14 @@ def test_both_stand_beside_each_other_in_the_report(rows):
 
 def test_figures_for_papers_are_titled_by_it(rows, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(_page, "save_figure", lambda title, *_: drawn.append(title))
+    monkeypatch.setattr(html_page, "save_figure", lambda title, *_: drawn.append(title))
     write_report(rows, DEFAULTS, tmp_path / "report.html")
     assert drawn == [TITLE] * 3  # accuracy, LCA, the bars
 
 
 def test_bars_have_no_diamonds_of_the_papers_which_are_of_other_data(rows, tmp_path, monkeypatch):
     saved = []
-    monkeypatch.setattr(_page, "save_figure", lambda _, charts, *__: saved.extend(charts))
+    monkeypatch.setattr(html_page, "save_figure", lambda _, charts, *__: saved.extend(charts))
     real = [*birds("mega-ii", 0.8, data="c" * 64), *birds("a-gem", 0.7, data="c" * 64)]
     for some, diamonds in ((rows, False), (real, True)):
         ((section,), words) = report(some).data.values(), report(some).words

@@ -3,7 +3,7 @@
 from engram.paper import Printed, printed
 from engram.report.claims import judge
 from engram.report.comparison import Comparison, compare
-from engram.report.estimates import two_sided_p
+from engram.report.estimates import Estimate, two_sided_p
 from engram.report.measures import Statistic, measure
 from engram.report.paper_defaults import PaperDefaults, value_text
 from engram.report.performance import save_performance, speed_table
@@ -17,6 +17,7 @@ from engram.report.verdicts import Claim, Part, Verdict
 __all__ = [
     "Claim",
     "Comparison",
+    "Estimate",
     "PaperDefaults",
     "Part",
     "Printed",

@@ -31,7 +31,7 @@ class Line:
     leading: bool
 
 
-def line(label: str, summary: Summary, shown: bool) -> Line:
+def method_line(label: str, summary: Summary, shown: bool) -> Line:
     """Return how one line of a table is drawn."""
     leading = summary.method in LEADING and shown
     return Line(summary.method, line_name(label), shown, *style_of(summary.method), leading)

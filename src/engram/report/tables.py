@@ -100,6 +100,18 @@ class Table:
     lines: list[list[str]]
     marks: dict[tuple[int, int], str] = field(default_factory=dict)
 
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The headings that neighbouring columns share, each with how many; empty if none has."""
+        found = groupby(self.columns, lambda column: column.group)
+        groups = [(name, len([*columns])) for name, columns in found]
+        return groups if any(name for name, _ in groups) else []
+
+    def classes(self, line: int, column: int) -> str:
+        """Return the CSS classes of a cell."""
+        number = "number" if self.columns[column].number else ""
+        return f"{number} {self.marks.get((line, column), '')}".strip()
+
 
 def markdown_copy(table: Table) -> str:
     """Return the table in Markdown, a group's heading in front of each of its columns."""
@@ -132,13 +144,12 @@ def escape_markdown(text: str) -> str:
 def latex_table(table: Table) -> str:
     """Return a booktabs table with a second line of headings where columns have groups."""
     marks = "".join("r" if column.number else "l" for column in table.columns)
-    groups = [(name, len(list(columns))) for name, columns in groupby(_groups(table))]
-    heads = [rf"\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}" for name, span in groups]
+    heads = [rf"\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}" for name, span in table.groups]
     lines = [
         r"% \usepackage{booktabs}",
         rf"\begin{{tabular}}{{{marks}}}",
         r"\toprule",
-        *([" & ".join(heads) + r" \\"] if any(name for name, _ in groups) else []),
+        *([" & ".join(heads) + r" \\"] if heads else []),
         _line([column.title for column in table.columns]),
         r"\midrule",
         *(_line(cells) for cells in table.lines),
@@ -159,7 +170,3 @@ def escape_latex(text: str) -> str:
 
 def _line(cells: list[str]) -> str:
     return " & ".join(map(escape_latex, cells)) + r" \\"
-
-
-def _groups(table: Table) -> list[str]:
-    return [column.group for column in table.columns]
