@@ -64,7 +64,7 @@ def _entry(kind, changes, signed):
 
 
 entries = st.builds(_entry, st.sampled_from(["row", "row", "choice"]), many_places, st.booleans())
-STANDARD = report.Standard(protocol)
+DEFAULTS = report.PaperDefaults(protocol)
 
 
 @generated(550, entry=entries)
@@ -77,7 +77,7 @@ def test_what_is_a_result_can_be_shown(entry):
     if isinstance(made, runs.Row):
         summaries = report.summarise([made])
         assert json.dumps([report.as_json(summary) for summary in summaries])
-        assert report.results_table(summaries, STANDARD).row_count == 1
+        assert report.results_table(summaries, DEFAULTS).row_count == 1
 
 
 @pytest.fixture(scope="module")

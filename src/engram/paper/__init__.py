@@ -9,7 +9,7 @@ judged by. It is a package of its own, below the two that read it: ``engram.repo
 beside the numbers and judges the claims, ``engram.studies`` plans the runs.
 """
 
-from engram.paper.claims import claims, settings
+from engram.paper.checks import claims, settings
 from engram.paper.numbers import (
     Printed,
     benchmarks,

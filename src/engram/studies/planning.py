@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engram import runs
 from engram.errors import EngramError
 from engram.streams import OTHER
-from engram.studies._study import Study
+from engram.studies.study import Study
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
