@@ -15,7 +15,7 @@ from engram.report.summary import (
     by_setting,
     failure_message,
     majority_baseline,
-    seed_count,
+    seeds_cell,
     summarise,
 )
 from engram.report.tables import difference, duration, escape_markdown, markdown_table, spread
@@ -104,7 +104,7 @@ def _score(summary: Summary) -> float:
 
 
 class Line(NamedTuple):
-    """A method as the tables of a _section name it."""
+    """A method as the tables of a section name it."""
 
     label: str
     summary: Summary
@@ -118,7 +118,7 @@ def commands_block(commands: Sequence[str]) -> str:
 def _section(
     summaries: Sequence[Summary], defaults: PaperDefaults, pairs: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return the blocks of a _section, without its heading."""
+    """Return the blocks of a section, without its heading."""
     labels = defaults.labels(summaries)
     lines = [Line(*pair) for pair in zip(labels, summaries, strict=True)]
     commands = dict.fromkeys(command for summary in summaries for command in summary.commands)
@@ -212,7 +212,7 @@ def _receipts(lines: Sequence[Line]) -> str:
     rows = [
         [
             line.label,
-            seed_count(line.summary),
+            seeds_cell(line.summary),
             duration(line.summary.seconds),
             line.summary.device,
             line.summary.dates,

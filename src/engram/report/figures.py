@@ -29,7 +29,6 @@ from engram.runs import Row
 
 _BATCHES = 10
 _MEGABYTE = 1e6
-_MEGA = 1e6
 
 
 def figures(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Chart]:
@@ -170,7 +169,7 @@ def with_projections(
         for method in missing
     ]
     bars = [
-        Series(len(lines) + place, [held_bytes(facts) / _MEGA], [None], 0)
+        Series(len(lines) + place, [held_bytes(facts) / _MEGABYTE], [None], 0)
         for place, facts in enumerate(missing.values())
     ]
     names = ", ".join(method_name(method) for method in missing)

@@ -19,10 +19,10 @@ from engram.report.paper_defaults import PaperDefaults
 from engram.report.summary import Summary
 from engram.report.tables import NOTHING, Column, Table, spread
 
+TITLE = "k2: the lengths of both gradients, step by step"
 SHARE = "k2_below_1_percent"
 ORDER = "theta_1_at_most_theta_2_percent"
 _PAPERS_TASKS = 20
-TITLE = "k2: the lengths of both gradients, step by step"
 _BINS_PER_UNIT = 4  # as runs record them
 _STYLES = (
     Style("#1d5fd1", "#79aaff"),
@@ -90,7 +90,7 @@ def k2_table(names: Sequence[str], found: Sequence[Summary]) -> Table:
     return Table(TITLE, heads, lines)
 
 
-def histograms(summary: Summary) -> list[tuple[int, list[int]]]:
+def _histograms(summary: Summary) -> list[tuple[int, list[int]]]:
     """Return each run's first bin of log k2, in quarters, and its counts from there on."""
     texts = [row.outcome["facts"].get("log_k2_histogram", "") for row in summary.rows]
     return [read for text in texts if (read := _read(str(text))) is not None]
@@ -117,7 +117,7 @@ def _name(label: str, summary: Summary) -> str:
 
 
 def _histogram(found: Sequence[Summary]) -> Chart:
-    drawn = [histograms(each) for each in found]
+    drawn = [_histograms(each) for each in found]
     ends = [(first, first + len(counts)) for parts in drawn for first, counts in parts] or [(0, 0)]
     low, high = min(end[0] for end in ends), max(end[1] for end in ends)
     series = [

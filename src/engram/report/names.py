@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from engram import paper
 from engram.report.paper_defaults import PaperDefaults
 from engram.report.summary import Setting, Summary
 
-_BENCHMARKS = {
-    "permuted-mnist": "Permuted MNIST",
-    "split-cifar": "Split CIFAR",
-    "split-cub": "Split CUB",
-    "split-awa": "Split AWA",
-}
-_PAPER_TASKS = 17
 _CURVE_EXAMPLES = 100  # ten batches of ten
 LEADING = ("mega-i", "mega-ii")  # their lines are drawn thicker: the paper is about them
 
@@ -80,7 +74,7 @@ def style_of(method: str) -> Style:
 
 def benchmark_name(benchmark: str) -> str:
     """Return a benchmark's name in the paper, or its own."""
-    return _BENCHMARKS.get(benchmark, benchmark)
+    return benchmark_names().get(benchmark, benchmark)
 
 
 def setting_name(setting: Setting) -> str:
@@ -128,15 +122,15 @@ def setting_rank(setting: Setting) -> tuple[object, ...]:
 
     What stands in for a benchmark comes after the thing itself.
     """
-    order = [*_BENCHMARKS]
+    order = paper.benchmarks()
     place = order.index(setting.benchmark) if is_papers_setting(setting) else len(order)
     data = setting.stand_in, setting.other
     return (setting.split, place, setting.benchmark, *data, *setting[1:3])
 
 
 def benchmark_names() -> Mapping[str, str]:
-    """Return the names of the paper's four benchmarks."""
-    return _BENCHMARKS
+    """Return the names of the paper's four benchmarks, in its order."""
+    return {name: paper.settings()[name]["title"] for name in paper.benchmarks()}
 
 
 def is_papers_setting(setting: Setting) -> bool:
@@ -145,5 +139,7 @@ def is_papers_setting(setting: Setting) -> bool:
     A listed stand-in is one; other data is none, nor are tasks that are over before a learning
     curve is.
     """
-    known = setting.benchmark in _BENCHMARKS and not setting.other
-    return known and setting.tasks == _PAPER_TASKS and setting.examples >= _CURVE_EXAMPLES
+    if setting.benchmark not in paper.benchmarks() or setting.other:
+        return False
+    whole = setting.tasks == paper.settings()[setting.benchmark]["tasks"]
+    return whole and setting.examples >= _CURVE_EXAMPLES

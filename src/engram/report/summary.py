@@ -194,7 +194,7 @@ def count_seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
 
 
-def seed_count(summary: Summary) -> str:
+def seeds_cell(summary: Summary) -> str:
     """Return how many seeds a line is of: ``5``, or ``5 (1 failed)``."""
     failed = len(summary.failures)
     return f"{len(summary.rows)}" + (f" ({failed} failed)" if failed else "")

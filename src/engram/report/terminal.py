@@ -13,7 +13,7 @@ from rich.text import Text
 from engram.paper import Printed
 from engram.report.measures import METRICS, Statistic
 from engram.report.paper_defaults import PaperDefaults
-from engram.report.summary import Summary, seed_count
+from engram.report.summary import Summary, seeds_cell
 from engram.report.tables import duration, spread
 
 
@@ -37,7 +37,7 @@ def results_table(summaries: Sequence[Summary], defaults: PaperDefaults) -> Tabl
         cells = [
             label,
             *(_tight(summary.statistic(metric.name), metric.digits) for metric in METRICS),
-            seed_count(summary),
+            seeds_cell(summary),
             duration(summary.seconds),
             *([_tight(paper, 2)] if any(printed) else []),
         ]

@@ -26,7 +26,7 @@ from engram.report.summary import (
     Summary,
     failure_message,
     majority_baseline,
-    seed_count,
+    seeds_cell,
 )
 from engram.report.sweeps import Sweep
 from engram.report.tables import NOTHING, Column, Table, deviations, duration, is_far, spread
@@ -196,7 +196,7 @@ def _cost_and_receipt(summary: Summary) -> list[str]:
     return [
         NOTHING if memory is None else f"{memory / 1e6:,.2f}",
         duration(summary.seconds),
-        seed_count(summary),
+        seeds_cell(summary),
         summary.device,
         summary.address,
     ]
