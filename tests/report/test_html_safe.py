@@ -20,7 +20,10 @@ from engram.report.plot import save_figure
 from engram.report.tables import escape_latex
 from engram.runs import Store
 
-NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(1)> \"'&$x_1$ %d \\end{x} | `"
+NASTY = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(1)> \"'&$x_1$ %d \\end{x} | ` "
+    "{{ 7 * 7 }} {% if %} {#"
+)
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from engram.report.summary import Summary, by_data
 from engram.report.verdicts import Claim, Diverged, Part
 from engram.runs import Row
 
-NOT_RUN = "not run"
+_NOT_RUN = "not run"
 _LOST = ("average_accuracy", "forgetting", "lca_10", "change_over_tasks")  # by who diverges
 _SAME = {"er": "mega-i-equal"}  # one method, which the paper's ablation has another name for
-Values = dict[int, tuple[float, str]]  # by seed: the number, and the device it was made on
+_Values = dict[int, tuple[float, str]]  # by seed: the number, and the device it was made on
 
 
 def judge(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Claim]:
@@ -34,7 +34,7 @@ def judge(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Claim]:
 class _Judge:
     def __init__(self, summaries: Sequence[Summary], defaults: PaperDefaults) -> None:
         trained = [summary for summary in summaries if summary.setting.split == "training"]
-        self._found = [RunsOnData(same, defaults) for same in by_data(trained)]
+        self._found = [_RunsOnData(same, defaults) for same in by_data(trained)]
         self._too_long = {
             (benchmark, method)
             for benchmark in benchmarks()
@@ -54,7 +54,7 @@ class _Judge:
     def _part(self, check: Mapping[str, Any], setting: str, of: str, than: str | None) -> Part:
         measure, ratio = check["measure"], check.get("ratio", False)
         above, below = check.get("above", -math.inf), check.get("below", math.inf)
-        pair = Pair(measure, (setting, of), (check.get("than_in", setting), than), ratio)
+        pair = _Pair(measure, (setting, of), (check.get("than_in", setting), than), ratio)
         measured, found = self._measure(pair)
         label = found.label if found and not measured.projected else ""
         absent = self._absent(pair, measured, found)
@@ -76,21 +76,21 @@ class _Judge:
             too_long=bool(absent) and set(absent) <= self._too_long,
         )
 
-    def _measure(self, pair: Pair) -> tuple[Measured, RunsOnData | None]:
+    def _measure(self, pair: _Pair) -> tuple[_Measured, _RunsOnData | None]:
         """Return the estimate on the first data that has one, and what was run on that data.
 
         Without any, why. Stand-ins come last.
         """
-        reason = NOT_RUN
+        reason = _NOT_RUN
         for found in self._found:
             measured = found.estimate(pair)
             if measured.ours is not None:
                 return measured, found
-            reason = measured.missing if reason == NOT_RUN else reason
-        return Measured(None, reason), None
+            reason = measured.missing if reason == _NOT_RUN else reason
+        return _Measured(None, reason), None
 
     def _absent(
-        self, pair: Pair, measured: Measured, found: RunsOnData | None
+        self, pair: _Pair, measured: _Measured, found: _RunsOnData | None
     ) -> list[tuple[str, str]]:
         """Return settings and methods that were not run: of a median, on the data of the others.
 
@@ -105,7 +105,7 @@ class _Judge:
         return [one for one in each if not any(some.ran(*one) for some in data)]
 
 
-class Pair(NamedTuple):
+class _Pair(NamedTuple):
     """What is compared: a measure of two methods, each in its setting, or of the first alone."""
 
     measure: str
@@ -114,7 +114,7 @@ class Pair(NamedTuple):
     ratio: bool  # first / second instead of first - second
 
 
-class Measured(NamedTuple):
+class _Measured(NamedTuple):
     """An estimate, or why there is none; whether it rests on what nobody ran, and who diverged."""
 
     ours: Estimate | None
@@ -123,7 +123,7 @@ class Measured(NamedTuple):
     diverged: tuple[Diverged, ...] = ()
 
 
-class RunsOnData:
+class _RunsOnData:
     """What was run on the same data; ``label`` says what that stands in with, if it does.
 
     Only what was run with the presets of a setting speaks of it; whether a method fits is shown by
@@ -138,7 +138,7 @@ class RunsOnData:
         }
         as_usual = [summary for summary in summaries if defaults.share(summary) is not None]
         self._ended = {
-            name: [row for summary in to_the_end(as_usual, name) for row in summary.rows]
+            name: [row for summary in _to_the_end(as_usual, name) for row in summary.rows]
             for name in settings()
         }
 
@@ -146,7 +146,7 @@ class RunsOnData:
         """Say whether a method was run there."""
         return self._named(setting, method) in self._found[setting]
 
-    def estimate(self, pair: Pair) -> Measured:
+    def estimate(self, pair: _Pair) -> _Measured:
         """Return the estimate seed by seed, or why there is none."""
         measure, first, second, ratio = pair
         ones = self._values(measure, *first)
@@ -154,9 +154,9 @@ class RunsOnData:
             values = [value for value, _ in ones.values()]
             lost = self._diverged(measure, first)
             return (
-                Measured(Estimate.over(values), diverged=lost)
+                _Measured(Estimate.over(values), diverged=lost)
                 if values
-                else Measured(None, NOT_RUN)
+                else _Measured(None, _NOT_RUN)
             )
         others = self._values(measure, second[0], second[1])
         projected = None if ones else projected_sizes(first[0]).get(first[1], {}).get(measure)
@@ -164,17 +164,17 @@ class RunsOnData:
             ones = dict.fromkeys(others, (projected, ""))
         shared = [(ones[seed], others[seed]) for seed in ones if seed in others]
         if measure == "seconds" and any(one[1] != other[1] for one, other in shared):
-            return Measured(None, "run on different devices")
+            return _Measured(None, "run on different devices")
         if not shared:
-            return Measured(None, NOT_RUN if not (ones and others) else "no seed in common")
+            return _Measured(None, _NOT_RUN if not (ones and others) else "no seed in common")
         pairs = [(one[0], other[0]) for one, other in shared]
         if ratio and any(other == 0 for _, other in pairs):
-            return Measured(None, "divided by 0")
+            return _Measured(None, "divided by 0")
         values = [one / other if ratio else one - other for one, other in pairs]
         lost = self._diverged(measure, first) + self._diverged(measure, (second[0], second[1]))
-        return Measured(Estimate.over(values), projected=projected is not None, diverged=lost)
+        return _Measured(Estimate.over(values), projected=projected is not None, diverged=lost)
 
-    def _values(self, measure: str, setting: str, method: str) -> Values:
+    def _values(self, measure: str, setting: str, method: str) -> _Values:
         found = self._found[setting]
         if measure == "finished":
             rows = [row for row in self._ended[setting] if row.identity["method"] == method]
@@ -203,12 +203,12 @@ class RunsOnData:
         return method if method in self._found[setting] else _SAME.get(method, method)
 
 
-def _by_seed(rows: Sequence[Row], measure: str) -> Values:
+def _by_seed(rows: Sequence[Row], measure: str) -> _Values:
     known = {row.seed: (quantity(row, measure), row.device) for row in rows}
     return {seed: (value, device) for seed, (value, device) in known.items() if value is not None}
 
 
-def _where(pair: Pair, label: str, measured: Measured) -> str:
+def _where(pair: _Pair, label: str, measured: _Measured) -> str:
     known = settings()
     titles = dict.fromkeys(known[name]["title"] for name, _ in (pair.first, pair.second))
     kind = f"stand-in: {label}" if label else "projected" if measured.projected else ""
@@ -237,13 +237,13 @@ def in_setting(summaries: Sequence[Summary], name: str) -> list[Summary]:
 
     What was run on other data, which is no listed stand-in, is not among them.
     """
-    found = to_the_end(summaries, name)
+    found = _to_the_end(summaries, name)
     most = max((summary.setting.examples for summary in found), default=0)
     wanted = settings()[name].get("examples", most)
     return [summary for summary in found if summary.setting.examples == wanted]
 
 
-def to_the_end(summaries: Sequence[Summary], name: str) -> list[Summary]:
+def _to_the_end(summaries: Sequence[Summary], name: str) -> list[Summary]:
     """Return the results with all tasks of one of the paper's settings, whatever the examples."""
     known = settings()[name]
     return [

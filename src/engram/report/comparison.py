@@ -25,7 +25,7 @@ OPPONENT_RULE = (
     "which is plain training; where neither was, against the first of the other baselines in the "
     "tables' order."
 )
-TOO_SHORT = 5.0  # seconds: what a shorter run takes says more of the machine than of the method
+_TOO_SHORT = 5.0  # seconds: what a shorter run takes says more of the machine than of the method
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class PairedComparison(NamedTuple):
         one, other = self.one, self.other
         if one.device != other.device:
             return f"on {one.device} and {other.device}, so not to be compared"
-        if min(self.seconds) < TOO_SHORT:
-            return f"on {one.device}; below {TOO_SHORT:.0f} seconds not compared"
+        if min(self.seconds) < _TOO_SHORT:
+            return f"on {one.device}; below {_TOO_SHORT:.0f} seconds not compared"
         if one.dates != other.dates:
             return f"on {one.device}; on other days, so not to be compared"
         return ""

@@ -16,7 +16,7 @@ function drawBars(plot, chart, section) {
   const marks = ticks(Math.min(0, ...lows), Math.max(...ends, 1e-9), 4);
   const x = scale([Math.min(0, ...lows), marks.places.at(-1)], [names, right]);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
-    "aria-label": `${chart.title}: ${shown.map((s) => told(s, chart, section)).join("; ")}` });
+    "aria-label": `${chart.title}: ${shown.map((s) => describe(s, chart, section)).join("; ")}` });
   for (const place of marks.places) {
     if (x(place) < names - 1 || x(place) > right + 1) continue;
     root.append(svg("line", { class: "grid", x1: x(place), x2: x(place), y1: 0, y2: height - 20 }));
@@ -60,7 +60,7 @@ function papers({ paper: [mean, std] }, { digits }) {
   return mean.toFixed(digits) + (std === null ? "" : ` ± ${std.toFixed(digits)}`);
 }
 
-function told(series, chart, section) {
+function describe(series, chart, section) {
   const partial = series.partial[0] ? ` (${series.partial[0]})` : "";
   return `${section.lines[series.line].name} ${spread(series, 0, chart.digits)}${partial}`;
 }
