@@ -17,7 +17,8 @@ class Behaviour:
 
     ``status`` is the answer to the first requests, to ``refusals`` of them if that is given;
     ``leads_to`` another address, given with a redirection; ``pace`` how many bytes are sent at a
-    time, and the seconds between two times.
+    time, and the seconds between two times; ``hesitation`` the seconds between two bytes of a
+    header that has no end.
     """
 
     def __init__(
@@ -33,11 +34,12 @@ class Behaviour:
         leads_to=None,
         pace=None,
         headers=(),
+        hesitation=None,
     ):
         self.content, self.breaks, self.ranges = content, list(breaks), ranges
         self.declared, self.status, self.shift = declared, status, shift
         self.refusals, self.leads_to, self.pace = refusals, leads_to, pace
-        self.headers = dict(headers)
+        self.headers, self.hesitation = dict(headers), hesitation
         self.asked = []  # the Range of each request
         self.times = []  # and when it came
 
@@ -45,6 +47,13 @@ class Behaviour:
         wanted = handler.headers.get("Range")
         self.asked.append(wanted)
         self.times.append(time.monotonic())
+        if self.hesitation is not None:
+            with suppress(OSError):  # whoever asked has gone
+                handler.wfile.write(b"HTTP/1.0 200 OK\r\nX-Slow: ")
+                for _ in range(100):
+                    handler.wfile.write(b"x")
+                    time.sleep(self.hesitation)
+            return
         if self.leads_to is not None:
             handler.send_response(302)
             handler.send_header("Location", self.leads_to)

@@ -245,6 +245,22 @@ def test_a_transfer_that_is_too_slow_is_told(folder, content, monkeypatch):
     assert 0 < (folder / PART).stat().st_size < 2_000
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_server_that_never_comes_to_the_file_is_given_up(
+    folder, content, tmp_path, monkeypatch, encrypted
+):
+    monkeypatch.setattr(_download, "_PATIENCE", 0.3)
+    slow = Behaviour(content, hesitation=0.05)
+    pair = certificate(tmp_path) if encrypted else None
+    monkeypatch.setenv("SSL_CERT_FILE", str(pair[1]) if pair else "")
+    with (
+        serving(encrypted=pair, slow=slow) as address,
+        pytest.raises(EngramError, match=r"slow failed: .*, and 4 tries brought no more"),
+    ):
+        data.fetch("cifar-100", folder, urls=[f"{address}/slow"])
+    assert len(slow.asked) == 4
+
+
 @pytest.mark.parametrize(
     "url",
     [

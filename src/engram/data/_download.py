@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import http.client
 import ipaddress
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import IO
@@ -166,13 +169,50 @@ def _ask(url: str, part: Path, limit: int, progress: Progress) -> bool:
     return total is None or end == total
 
 
+class _Plain(http.client.HTTPConnection):
+    """A connection whose answer begins in time: a byte now and then would keep it waiting."""
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        """Return the answer, once its headers are here."""
+        ended = threading.Event()
+        late = threading.Timer(_PATIENCE, self._end, [ended])
+        late.start()
+        try:
+            response = super().getresponse()
+        finally:
+            late.cancel()
+        if ended.is_set():  # and the headers may be taken for whole
+            response.close()
+            raise TimeoutError("its answer did not begin in time")
+        return response
+
+    def _end(self, ended: threading.Event) -> None:
+        ended.set()
+        with suppress(OSError):  # it has ended by itself
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+
+class _Encrypted(_Plain, http.client.HTTPSConnection):
+    """The same, by HTTPS."""
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Plain, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Encrypted, req)
+
+
 def _opener() -> urllib.request.OpenerDirector:
     """Return what asks servers by HTTP and HTTPS, and opens neither files nor anything else."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
+        _Http(),
+        _Https(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         _Redirects(),
