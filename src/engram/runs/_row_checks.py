@@ -77,14 +77,14 @@ def check_row(fields: object) -> dict[str, Any]:
 def fact_fault(name: str, fact: object) -> str | None:
     """Return what a fact must be and is not, or None.
 
-    What the lab tells of every run is a count or a percentage; any other fact is a text or a
-    number that averages can be made of.
+    What the lab tells of every run is a count or a percentage; any other number is one that
+    averages can be made of. What is no number enters none, and is left alone.
     """
     if isinstance(fact, str):
         strange = name == _HISTOGRAM and _READ_AS_BINS.fullmatch(fact) and not _BINS.fullmatch(fact)
         return "a bin from -9999 to 9999 and counts below 10^18" if strange else None
-    if not isinstance(fact, int | float):
-        return "a number or a text"
+    if isinstance(fact, bool) or not isinstance(fact, int | float):
+        return None
     if name in _COUNTS:
         whole = isinstance(fact, int) or fact.is_integer()
         return None if whole and within(fact, MOST) else "a whole number from 0 to 2^63 - 1"
