@@ -77,6 +77,14 @@ def results(
         Path | None,
         typer.Option(metavar="FILE", help="First take in those of a store, or JSON-lines."),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Hold everything in the store to its checksums and say what is damaged; with "
+            "--export, write what is whole.",
+        ),
+    ] = False,
 ) -> None:
     """Show the results in a store; take in others, or write a file."""
     with one_sentence():
@@ -84,6 +92,10 @@ def results(
         from engram.cli import _results
         from engram.cli._chosen_results import Chosen
 
+        if verify:
+            chosen = {"benchmark": benchmark, "method": method, "split": split, "device": device}
+            others = {**chosen, "merge": merge, "json": json or None, "csv": csv or None}
+            raise typer.Exit(_results.verify(store, export=export, others=others))
         _results.show(
             store,
             engram.protocol,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from engram import report, runs
@@ -60,6 +61,31 @@ def show(
             print(sentence)
     if choices:
         console.print(choices_table(choices))
+
+
+def verify(path: Path, *, export: Path | None, others: Mapping[str, object]) -> int:
+    """Say what in a store is whole, and name all that is not; return 1 if anything is not.
+
+    What is whole is written to ``export``, if that is given. ``others`` are options that a store
+    is not verified with.
+    """
+    for name, value in others.items():
+        if value is not None:
+            raise EngramError(f"--verify looks at the whole store, and takes no --{name}.")
+    if export is not None:
+        runs.check_new(export)
+    found = runs.verify(path)
+    for fault in found.faults:
+        print(fault)
+    print(
+        f"{path}: whole are {len(found.rows):,} of {count(found.seen['rows'], 'result')}, "
+        f"{len(found.choices):,} of {count(found.seen['choices'], 'choice')} and "
+        f"{len(found.step_files):,} of {count(found.seen['step_files'], 'file')} of step records."
+    )
+    if export is not None:
+        runs.write_lines([*found.rows, *found.choices], export)
+        _tell(f"What is whole is in {export}: `engram results --merge` takes it into a new store.")
+    return 1 if found.faults else 0
 
 
 def _settings(summary: report.Summary) -> dict[str, object]:
