@@ -236,18 +236,21 @@ def test_every_method_learns_a_table(tmp_path, method, heads):
 
 
 def test_a_drifting_table_is_learned_and_not_forgotten(sales):
-    (outcome,) = run(spec(sales, "mega-ii"), [0])
-    (plain,) = run(spec(sales, "van"), [0])
-    assert min(outcome.accuracy[-1]) > 0.9
-    assert sum(plain.accuracy[-1]) < sum(outcome.accuracy[-1])
+    seeds = [3, 4]  # of 48 test rows each, plain training has four wrong, and MEGA-II none
+    kept, lost = (
+        [value for outcome in run(spec(sales, method), seeds) for value in outcome.accuracy[-1]]
+        for method in ("mega-ii", "van")
+    )
+    assert min(kept) > 0.9
+    assert sum(lost) < sum(kept)
 
 
+@pytest.mark.usefixtures("double_table")
 def test_a_run_is_the_same_alone_or_stacked(tmp_path):
     sales = write_drifting(tmp_path / "few.csv", tasks=2, rows=20)
-    stacked = run(spec(sales), [0, 1])
-    for seed, together in enumerate(stacked):
+    for seed, together in enumerate(run(spec(sales), [0, 1])):
         (alone,) = run(spec(sales), [seed])
-        assert alone.accuracy[-1] == pytest.approx(together.accuracy[-1], abs=0.1)
+        assert (alone.accuracy, alone.curve) == (together.accuracy, together.curve)
     assert benchmark(f"table:{sales}").stacks == 64
 
 
