@@ -11,7 +11,14 @@ import typer
 
 from engram import __version__
 from engram.cli import _findings, _training
-from engram.cli._options import DataOption, DeviceOption, JsonOption, one_sentence, use_data
+from engram.cli._options import (
+    DataOption,
+    DeviceOption,
+    JsonOption,
+    importing,
+    one_sentence,
+    use_data,
+)
 from engram.errors import EngramError
 
 app = typer.Typer(
@@ -78,7 +85,8 @@ def _listing(context: typer.Context, data: DataOption = None, json: JsonOption =
         return
     with one_sentence():
         use_data(data)
-        from engram.cli import _data
+        with importing():
+            from engram.cli import _data
 
         _data.listing(folder=data, as_json=json)
 
@@ -91,7 +99,8 @@ def fetch(
 ) -> None:
     """Download a data set, check it and unpack it, unless it is here."""
     with one_sentence():
-        from engram.cli import _data
+        with importing():
+            from engram.cli import _data
 
         _data.fetch(name, folder=data or context.obj)
 
@@ -113,7 +122,9 @@ def bench(
 ) -> None:
     """Measure what training steps cost on this machine."""
     with one_sentence():
-        from engram.cli import _bench
+        with importing():
+            import engram.bench  # noqa: F401 (and torch with it)
+            from engram.cli import _bench
 
         _bench.bench(tables or [], device=device, json_path=json)
 

@@ -14,6 +14,7 @@ from engram.cli import _report
 from engram.cli._choices import count
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._run import Executor, execute
+from engram.cli._signals import on_stop
 from engram.cli._study_table import show_plan
 from engram.errors import EngramError
 from engram.studies import Planned, Study, plan, read_study
@@ -55,7 +56,8 @@ def reproduce(
     command = _command(target, seeds, device)
     with runs.Store(store) as opened:
         failures = execute(units, opened, laboratory, command, place, executor, checkpoint_every)
-    _report.write(store, laboratory)
+    with on_stop("Stopped: what is finished is stored, and the same command writes the report."):
+        _report.write(store, laboratory)
     return 1 if failures or absent else 0
 
 

@@ -14,6 +14,7 @@ from engram.cli._console import stdout_console
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._progress import progress_listener
 from engram.cli._request import Request, specify
+from engram.cli._signals import on_stop
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
@@ -68,10 +69,11 @@ def train(
             for seed in seeds
             if (row := opened.newest(runs.address(identity, seed))) is not None
         ]
-    _print(found, specs, laboratory, store.parent, as_json)
-    if tensorboard is not None:
-        written = report.write_scalars(found, tensorboard)
-        print(f"TensorBoard: {count(written, 'run')} new in {tensorboard}", file=sys.stderr)
+    with on_stop("Stopped: what is finished is stored, and the same command shows and plots it."):
+        _print(found, specs, laboratory, store.parent, as_json)
+        if tensorboard is not None:
+            written = report.write_scalars(found, tensorboard)
+            print(f"TensorBoard: {count(written, 'run')} new in {tensorboard}", file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -86,22 +88,18 @@ def execute(
 ) -> int:
     """Train the units with a progress bar, saved every so many seconds; return how many failed."""
     checkpoints = runs.Checkpoints.beside(store, checkpoint_every, laboratory)
-    try:
-        with progress_listener(units) as listener:
-            return executor(
-                units,
-                store,
-                laboratory.run,
-                device=device,
-                command=command,
-                listener=listener,
-                checkpoints=checkpoints,
-            )
-    except KeyboardInterrupt:
-        rest = "does the rest" if checkpoints is None else "goes on from where the rest was saved"
-        message = f"Stopped: what is finished is stored, and the same command {rest}."
-        print(message, file=sys.stderr)
-        raise
+    rest = "does the rest" if checkpoints is None else "goes on from where the rest was saved"
+    message = f"Stopped: what is finished is stored, and the same command {rest}."
+    with on_stop(message), progress_listener(units) as listener:
+        return executor(
+            units,
+            store,
+            laboratory.run,
+            device=device,
+            command=command,
+            listener=listener,
+            checkpoints=checkpoints,
+        )
 
 
 def _print(
