@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -20,6 +21,7 @@ from engram.cli._options import (
     use_data,
 )
 from engram.errors import EngramError
+from engram.terminal import guarded_streams
 
 app = typer.Typer(
     help="Lifelong learning with an episodic memory: run the paper's experiments.",
@@ -38,21 +40,33 @@ app.command()(_findings.report)
 
 
 def main() -> None:
-    """Run the command line."""
-    _open_streams()
-    for stream in (sys.stdout, sys.stderr):  # a path or an old terminal may not take every letter
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    app(prog_name="engram")
+    """Run the command line; all that it prints passes `engram.terminal`."""
+    with guarded_streams() as streams:
+        try:
+            app(prog_name="engram")
+        except SystemExit as ended:
+            code = _deliver(streams)
+            sys.exit(ended.code or code)
 
 
-def _open_streams() -> None:
-    """Give a process that was started without one of its three streams one that leads nowhere."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # in this order they take the numbers 0, 1 and 2
-            stream = Path(os.devnull).open(mode)  # noqa: SIM115 (as long as the process lives)
-            os.set_inheritable(stream.fileno(), True)  # or else it is closed in the workers
-            setattr(sys, name, stream)
+def _deliver(streams: Iterable[TextIO]) -> int:
+    """Write what was printed; return the exit code, that of an error where it cannot be written.
+
+    Whoever reads our output may have had enough; a disk may take no more.
+    """
+    code = 0
+    for stream in streams:
+        try:
+            stream.flush()
+        except OSError as error:
+            with Path(os.devnull).open("w") as nowhere:  # or it is tried again, with a traceback
+                os.dup2(nowhere.fileno(), stream.fileno())
+            if isinstance(error, BrokenPipeError):
+                code = 1
+            else:
+                code = 2
+                print(f"engram: Not all could be printed: {error.strerror}.", file=sys.stderr)
+    return code
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from engram import report, runs
 from engram.cli._choices import count
-from engram.cli._console import stdout_console
+from engram.cli._console import print_json, stdout_console
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._progress import progress_listener
 from engram.cli._request import Request, specify
 from engram.cli._signals import on_stop
+from engram.terminal import one_line
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
@@ -73,7 +73,8 @@ def train(
         _print(found, specs, laboratory, store.parent, as_json)
         if tensorboard is not None:
             written = report.write_scalars(found, tensorboard)
-            print(f"TensorBoard: {count(written, 'run')} new in {tensorboard}", file=sys.stderr)
+            told = f"TensorBoard: {count(written, 'run')} new in {one_line(tensorboard)}"
+            print(told, file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -113,7 +114,7 @@ def _print(
     standard = report.Standard(laboratory)
     if as_json:
         entries = [report.as_json(summary) for summary in summaries]
-        print(json.dumps({"benchmark": specs[0].benchmark, "results": entries}, indent=1))
+        print_json({"benchmark": specs[0].benchmark, "results": entries})
     elif summaries:
         stdout_console().print(report.results_table(summaries, standard))
         for sentence in report.told_chance(summaries):
@@ -123,4 +124,4 @@ def _print(
             print(f"{standard.label(summary)}: {told}.", file=sys.stderr)
     plot = report.save_plot(summaries, standard, folder)
     if plot is not None:
-        print(f"Plot: {plot}", file=sys.stderr if as_json else sys.stdout)
+        print(f"Plot: {one_line(plot)}", file=sys.stderr if as_json else sys.stdout)
