@@ -15,6 +15,7 @@ from engram.cli._options import (
     DeviceOption,
     JsonOption,
     StoreOption,
+    importing,
     one_sentence,
     use_data,
 )
@@ -45,8 +46,9 @@ def reproduce(
     """
     with one_sentence():
         use_data(data)
-        import engram.protocol
-        from engram.cli import _reproduce
+        with importing():
+            import engram.protocol
+            from engram.cli import _reproduce
 
         code = _reproduce.reproduce(
             target,
@@ -88,9 +90,10 @@ def results(
 ) -> None:
     """Show the results in a store; take in others, or write a file."""
     with one_sentence():
-        import engram.protocol
-        from engram.cli import _results
-        from engram.cli._chosen_results import Chosen
+        with importing():
+            import engram.protocol
+            from engram.cli import _results
+            from engram.cli._chosen_results import Chosen
 
         if verify:
             chosen = {"benchmark": benchmark, "method": method, "split": split, "device": device}
@@ -119,7 +122,8 @@ def report(
     The figures, for papers, lie in a folder beside the page.
     """
     with one_sentence():
-        import engram.protocol
-        from engram.cli import _report
+        with importing():
+            import engram.protocol
+            from engram.cli import _report
 
         _report.write(store, engram.protocol, out=out)

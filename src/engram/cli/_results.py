@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 from engram import report, runs
 from engram.cli._choices import choices_table, count
 from engram.cli._chosen_results import Chosen, write_csv
-from engram.cli._console import stdout_console
+from engram.cli._console import print_json, stdout_console
 from engram.cli._merge import merge_into
 from engram.errors import EngramError
+from engram.terminal import one_line
 
 
 def show(
@@ -40,7 +40,8 @@ def show(
         rows, choices = wanted.rows(store.rows()), wanted.choices(store.choices())
     if export is not None:
         runs.write_lines([*rows, *choices], export)
-        _tell(f"{count(len(rows), 'result')} and {count(len(choices), 'choice')} are in {export}.")
+        held = f"{count(len(rows), 'result')} and {count(len(choices), 'choice')}"
+        _tell(f"{held} are in {one_line(export)}.")
     if as_csv:
         write_csv(rows)
         return
@@ -48,10 +49,10 @@ def show(
     if as_json:
         entries = [{**summary.setting._asdict(), **_settings(summary)} for summary in summaries]
         listed = [choice.as_json() for choice in choices]
-        print(json.dumps({"results": entries, "choices": listed}, indent=1))
+        print_json({"results": entries, "choices": listed})
         return
     if not (summaries or choices):
-        _tell(f"There are no results in {path}.")
+        _tell(f"There are no results in {one_line(path)}.")
     defaults = report.PaperDefaults(laboratory)
     console = stdout_console()
     for setting in dict.fromkeys(summary.setting for summary in summaries):
