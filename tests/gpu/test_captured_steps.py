@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from engram.engine import Recorded, _recorded
+from engram.engine import CudaGraphLoop, cuda_graphs
 from engram.methods import method_entry, names
 from engram.protocol import run, specify
-from engram.protocol._precision import precision
+from engram.protocol.precision import precision
 from engram.streams import Examples
 from engram.testing._compare import equal
 from engram.testing._course import Subject
@@ -47,7 +47,7 @@ def accuracies(method, device="cuda", **overrides):
 @pytest.mark.parametrize("method", CAPTURED)
 def test_captured_steps_train_as_plain_ones_do(method, monkeypatch):
     captured = accuracies(method)
-    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
+    monkeypatch.setattr(cuda_graphs, "WARM_UP", 10**9)
     plain = accuracies(method)
     assert (captured - plain).abs().max() < 0.02
 
@@ -56,8 +56,8 @@ def test_captured_steps_train_as_plain_ones_do(method, monkeypatch):
 @pytest.mark.parametrize("method", ["van", "mega-ii", "gem", "ewc", "rwalk", "multi-task"])
 def test_several_steps_to_a_replay_are_as_many_replays_of_one(method, together, monkeypatch):
     one = accuracies(method)
-    monkeypatch.setattr(_recorded, "TOGETHER", together)
-    monkeypatch.setattr(_recorded, "_LONG", 1)
+    monkeypatch.setattr(cuda_graphs, "TOGETHER", together)
+    monkeypatch.setattr(cuda_graphs, "_LONG", 1)
     assert accuracies(method).equal(one)
 
 
@@ -66,16 +66,15 @@ def test_a_sum_without_an_order_has_one_where_the_same_bits_are_asked_for():
     numbers = torch.randn(2, 4000, 50, device="cuda", generator=source)
     examples = Examples(numbers, torch.zeros(2, 4000, dtype=torch.int64, device="cuda"))
 
-    def total(record):
+    def total(capture):
         sums = torch.zeros(3, device="cuda")
 
-        def visit(step, inputs, labels, position):  # noqa: ARG001
-            flat = inputs.flatten()
-            sums.index_add_(0, torch.arange(len(flat), device="cuda") % 3, flat.exp())
-
-        batches = Recorded(examples, 400, visit, record=record)
-        for step in range(len(batches)):
-            batches.take(step)
+        loop = CudaGraphLoop(examples, 400, capture=capture)
+        while loop.step < len(loop):
+            with loop.advance() as steps:
+                for step in steps:
+                    flat = step.inputs.flatten()
+                    sums.index_add_(0, torch.arange(len(flat), device="cuda") % 3, flat.exp())
         return sums
 
     with precision("float32", deterministic=True):
@@ -87,7 +86,7 @@ def test_a_sum_without_an_order_has_one_where_the_same_bits_are_asked_for():
 @pytest.mark.parametrize("memory", ["sample", "reservoir", "fifo"])
 def test_every_memory_can_be_captured(memory, monkeypatch):
     captured = accuracies("mega-ii", memory=memory, memory_per_class=5)
-    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
+    monkeypatch.setattr(cuda_graphs, "WARM_UP", 10**9)
     assert (captured - accuracies("mega-ii", memory=memory, memory_per_class=5)).abs().max() < 0.02
 
 

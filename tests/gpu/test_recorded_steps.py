@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import _recorded
+from engram.engine import cuda_graphs
 from engram.protocol import run, specify
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -19,7 +19,7 @@ def steps(method, every=1, **settings):
 @pytest.mark.parametrize("method", ["mega-i", "mega-ii", "a-gem", "gem", "ewc"])
 def test_captured_steps_are_recorded_as_plain_ones_are(method, monkeypatch):
     captured = steps(method)
-    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
+    monkeypatch.setattr(cuda_graphs, "WARM_UP", 10**9)
     for ours, plain in zip(captured, steps(method), strict=True):
         assert ours["task"].tolist() == plain["task"].tolist()
         for name, column in plain.items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Batch, Replayed
+from engram.engine import Batch, CudaGraphFunction
 from engram.errors import EngramError
 from engram.methods import Setup, method_entry
 from engram.methods.mer import MerSettings
@@ -183,13 +183,13 @@ def test_an_example_is_learned_without_a_look_at_the_device(algorithm, monkeypat
     settings = {"algorithm": algorithm, "draws": 3, "batches": 2, "memory_size": 4}
     method = build(settings, seeds=(3, 4))
     inputs, labels = numbered(2, 12)
-    work = Replayed.__call__
+    work = CudaGraphFunction.__call__
 
     def watched(self, *given):
         with no_reads("cpu"):
             return work(self, *given)
 
-    monkeypatch.setattr(Replayed, "__call__", watched)
+    monkeypatch.setattr(CudaGraphFunction, "__call__", watched)
     method.begin_task(0, labels)
     observe(method, inputs, labels, 0)
 
@@ -218,7 +218,7 @@ def test_what_a_recorded_example_reads_stays_in_its_place(algorithm):
 def forgets(method, marks, monkeypatch):
     """Return in which tasks what was recorded is dropped, where the stream marks outputs so."""
     forgotten = []
-    monkeypatch.setattr(Replayed, "forget", lambda _: forgotten.append(task))
+    monkeypatch.setattr(CudaGraphFunction, "forget", lambda _: forgotten.append(task))
     _, labels = numbered(1, 4)
     for task, marked in enumerate(marks, start=1):
         method._stream.outputs = lambda labels, marked=marked: labels if marked else None

@@ -9,7 +9,7 @@ from paper_world import STANDARD, make_row
 
 from engram import methods
 from engram.protocol import specify
-from engram.protocol._build import build_method, build_stream
+from engram.protocol.trainer import build_method, build_stream
 from engram.report import summarise
 from engram.report._estimate import Estimate
 from engram.report._quantities import held_bytes, quantity

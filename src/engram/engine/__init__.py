@@ -4,10 +4,15 @@ from engram.engine._bank import Bank
 from engram.engine._by_run import ByRun, RuleByRun, absorbed
 from engram.engine._mixture import gram
 from engram.engine._objective import Objective, cross_entropy
-from engram.engine._recorded import TOGETHER, WARM_UP, Recorded, recording
-from engram.engine._replayed import Replayed
 from engram.engine._rows import Rows
 from engram.engine._unchecked import unchecked
+from engram.engine.cuda_graphs import (
+    TOGETHER,
+    WARM_UP,
+    CudaGraphFunction,
+    CudaGraphLoop,
+    capturing,
+)
 from engram.streams import Batch
 
 __all__ = [
@@ -16,14 +21,14 @@ __all__ = [
     "Bank",
     "Batch",
     "ByRun",
+    "CudaGraphFunction",
+    "CudaGraphLoop",
     "Objective",
-    "Recorded",
-    "Replayed",
     "Rows",
     "RuleByRun",
     "absorbed",
+    "capturing",
     "cross_entropy",
     "gram",
-    "recording",
     "unchecked",
 ]

@@ -40,7 +40,7 @@ class Bank:
         self.planned: Planned | None = None
         self._capacity = capacity
         self._table: Examples | None = None  # [R, capacity + N, ...], as stored
-        self._laid = False  # whether the task in hand lies there
+        self._staged = False  # whether the current task's examples are there
         self._request: dict[str, Any] = {}  # the last call of plan(), and the ledgers before it
 
     @property
@@ -51,17 +51,17 @@ class Bank:
         slot = sum(part.nbytes for part in self._table) // self._table.labels.numel()
         return slot * self._capacity
 
-    def lay(self, examples: Examples) -> Examples:
-        """Lay a task's examples into the table, and return them as they lie there."""
+    def stage_examples(self, examples: Examples) -> Examples:
+        """Put the examples of a task to come into the table, and return them as they lie there."""
         length = self._capacity + examples.labels.shape[1]
         if self._table is None or self._table.labels.shape[1] != length:
             self._make_room(examples, length)
         assert self._table is not None
-        laid = Examples(*(part[:, self._capacity :] for part in self._table))
-        for part, new in zip(laid, examples, strict=True):
+        staged = Examples(*(part[:, self._capacity :] for part in self._table))
+        for part, new in zip(staged, examples, strict=True):
             part.copy_(new)
-        self._laid = True
-        return laid
+        self._staged = True
+        return staged
 
     def plan(self, task: int, labels: Tensor, batch_size: int, count: int, per_task: bool) -> None:
         """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
@@ -114,23 +114,23 @@ class Bank:
             for part in self._whole_table():
                 flat = part.flatten(0, 1)
                 flat.index_copy_(0, places, flat.index_select(0, rows))
-        self._laid = False
+        self._staged = False
         for ledger in self.ledgers:
             ledger.end_task()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is held, and the plan of the task in hand as it can be drawn again."""
+        """Return what is held, and the plan of the current task as it can be drawn again."""
         ledgers = [ledger.state_dict() for ledger in self.ledgers]
         return {"request": self._request, "table": self._held(), "ledgers": ledgers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where ``state_dict`` was taken; the task in hand is to be laid again."""
+        """Go on from where ``state_dict`` was taken; the current task is to be staged again."""
         if state["request"]:
             request = state["request"] | {"labels": state["request"]["labels"].to(self.device)}
             self._load_ledgers(request.pop("ledgers"))
             self.plan(**request)
         self._load_ledgers(state["ledgers"])
-        self._table, self._laid = None, False
+        self._table, self._staged = None, False
         if state["table"] is not None:
             held = Examples(*(part.to(self.device, copy=True) for part in state["table"]))
             shape = len(self.ledgers), self._capacity
@@ -146,15 +146,17 @@ class Bank:
             ledger.load_state_dict(state)
 
     def _whole_table(self) -> Examples:
-        if self._table is None or not self._laid:
+        if self._table is None or not self._staged:
             raise EngramError(
-                "A task's examples must be laid in the bank before its steps, as whoever teaches a "
-                "method does with its attribute `bank` (engram.methods.laid)."
+                "A task's examples must be staged before its steps: whoever trains a method calls "
+                "its `stage_examples`."
             )
         length = self._table.labels.shape[1]
         if self.planned is not None and self.planned.length != length:
-            told = f"{self.planned.length - self._capacity}, not {length - self._capacity}"
-            raise EngramError(f"The examples laid in the bank must be as many as planned: {told}.")
+            planned, staged = (each - self._capacity for each in (self.planned.length, length))
+            raise EngramError(
+                f"The examples staged must be as many as planned: {planned}, not {staged}."
+            )
         return self._table
 
     def _held(self) -> list[Tensor] | None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from engram.methods._entry import Entry, method_entry, names, register
-from engram.methods._method import FinishedTask, Method, laid
+from engram.methods._method import FinishedTask, Method
 from engram.methods._setup import MethodSettings, Setup
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Method",
     "MethodSettings",
     "Setup",
-    "laid",
     "method_entry",
     "names",
     "register",

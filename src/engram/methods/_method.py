@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from engram.engine import Bank, Batch, Rows
+from engram.engine import Batch, Rows
 from engram.gradients import Mix
 from engram.methods._setup import Setup
 from engram.streams import Examples
@@ -46,6 +46,14 @@ class Method(ABC):
         self.settings = settings
         self.learning_rate = setup.number(settings, "learning_rate")
 
+    def stage_examples(self, examples: Examples) -> Examples:
+        """Return the examples of a task to come, as they are or as they lie in a memory.
+
+        Whoever trains a method stages each task's examples before its steps, and takes the steps'
+        batches from what this returns.
+        """
+        return examples
+
     def begin_task(self, task: int, labels: Tensor) -> None:  # noqa: B027 (may do nothing)
         """Get ready for a task whose labels, in order, will be [R, N]."""
 
@@ -61,7 +69,11 @@ class Method(ABC):
         return None
 
     def locate(self, position: Tensor | None) -> None:  # noqa: B027
-        """Take the number of the step in hand from the device, or (None) from ``step`` again."""
+        """Take the number of the current step from the device, or (None) from ``step`` again."""
+
+    def begin_recording(self) -> None:
+        """Let every step from here on return its rows' dot products, where it forms a mixture."""
+        self.rows.compare = True
 
     def begin_evaluation(self) -> None:  # noqa: B027
         """Get ready to predict at the present weights, which replayed steps may have moved."""
@@ -111,15 +123,6 @@ class Method(ABC):
                 held.copy_(state[name])
             else:
                 setattr(self, name, state[name])
-
-
-def laid(method: Method, examples: Examples) -> Examples:
-    """Return a task's examples as they lie in the table of a method's memory, or as they are.
-
-    Whoever teaches a method lays each task's examples before its steps.
-    """
-    bank = getattr(method, "bank", None)
-    return bank.lay(examples) if isinstance(bank, Bank) else examples
 
 
 class FinishedTask:

@@ -16,6 +16,7 @@ from engram.methods._method import FinishedTask, Method
 from engram.methods._setup import MethodSettings, Setup
 from engram.rules import Rule
 from engram.settings import Scalar, setting
+from engram.streams import Examples
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,10 @@ class Replay(Method):
         ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
         device = self.parameters.device
         self.bank = Bank(ledgers, setup.seeds, capacity, stream, device)
+
+    def stage_examples(self, examples: Examples) -> Examples:
+        """Put the examples into the memory's table, where its plan finds those that will stay."""
+        return self.bank.stage_examples(examples)
 
     def begin_task(self, task: int, labels: Tensor) -> None:
         """Plan what the task's steps will read from the memory, and what it will keep."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from engram.engine import Batch, ByRun, Replayed
+from engram.engine import Batch, ByRun, CudaGraphFunction
 from engram.gradients import Mix
 from engram.methods._entry import Entry, register
 from engram.methods._method import Method
@@ -67,7 +67,7 @@ class Mer(Method):
         self._step = room(self.parameters, *self.parameters.shape)
         self._one_batch = settings.algorithm == "one-batch"
         self._rounds = 1 if self._one_batch else settings.batches
-        self._replayed = Replayed(self._learn)  # single steps are too short for launches one by one
+        self._learned = CudaGraphFunction(self._learn)  # single steps are short beside launches
         self._marked = True  # or so it may be, where a task is gone on with
 
     def begin_task(self, task: int, labels: Tensor) -> None:
@@ -76,7 +76,7 @@ class Mer(Method):
         # A stream that marks outputs may have put other marks in the place of the last task's.
         marked = self._stream.outputs(labels[:, :1]) is not None
         if marked or self._marked:
-            self._replayed.forget()
+            self._learned.forget()
         self._marked = marked
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
@@ -85,7 +85,7 @@ class Mer(Method):
         for i in range(batch.labels.shape[1]):
             place, one = step * self.settings.batch_size + i, slice(i, i + 1)
             slots = self.memory.slots(place)
-            losses.append(self._replayed(stored[:, one], batch.labels[:, one], slots))
+            losses.append(self._learned(stored[:, one], batch.labels[:, one], slots))
             self.memory.write(place, stored[:, i], batch.labels[:, i])
         mean = torch.stack(losses).mean(0).unsqueeze(-1)
         return Mix(mean, None, torch.ones_like(mean))
@@ -124,7 +124,7 @@ class Mer(Method):
         """Go on from where ``state_dict`` was taken."""
         super().load_state_dict(state)
         self.memory.load_state_dict(state["memory"])
-        self._replayed.forget()  # the reservoir's table is another one
+        self._learned.forget()  # the reservoir's table is another one
         self._marked = True
 
     def facts(self) -> dict[str, int]:

@@ -21,8 +21,8 @@ def accuracies(method: Method, stream: Stream, tasks: Sequence[int]) -> Tensor:
 def curve_point(method: Method, stream: Stream, task: int) -> Tensor:
     """Return each run's accuracy on what a learning curve is measured on, [R], on the device."""
     batches = stream.test(task, curve=True)
-    told = ((batch, {task: batch.labels.shape[-1]}) for batch in batches)
-    return _measured(method, stream, told, [task])[:, 0]
+    counted = ((batch, {task: batch.labels.shape[-1]}) for batch in batches)
+    return _measured(method, stream, counted, [task])[:, 0]
 
 
 def _measured(

@@ -9,9 +9,15 @@ from contextlib import contextmanager
 import torch
 
 from engram.errors import EngramError, shown
+from engram.protocol.spec import Spec
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _WORKSPACES = (":4096:8", ":16:8")  # those with which NVIDIA promises the same bits
+
+
+def precision_of(spec: Spec) -> str:
+    """Return the name of the precision that a spec's networks compute in."""
+    return str(spec.settings.get("precision", "float32"))
 
 
 @contextmanager

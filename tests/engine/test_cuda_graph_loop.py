@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext, suppress
 import pytest
 import torch
 
-from engram.engine import Recorded, _recorded
+from engram.engine import CudaGraphLoop, cuda_graphs
 from engram.streams import Examples
 
 SIZE = 3
@@ -34,9 +34,20 @@ class World:
         labels = torch.arange(count).repeat(2, 1)
         examples = Examples(labels.unsqueeze(-1).float().as_subclass(OnGPU), labels)
         self.visited, self.recording = [], None
-        self.recorded = Recorded(examples, SIZE, self.visit, record=True, kind=kind)
+        self.loop = CudaGraphLoop(examples, SIZE, capture=True, kind=kind)
         monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-        monkeypatch.setattr(_recorded, "recording", self.record)
+        monkeypatch.setattr(cuda_graphs, "capturing", self.record)
+
+    def take(self, stop=None):
+        """Compute what the loop says; return the number of the next batch."""
+        with self.loop.advance(stop) as steps:
+            for step in steps:
+                self.visit(*step)
+        return self.loop.step
+
+    def take_all(self):
+        while self.loop.step < len(self.loop):
+            self.take(len(self.loop))
 
     def visit(self, step, inputs, labels, position):
         if self.recording is not None:
@@ -52,7 +63,7 @@ class World:
     def record(self, graph, device):
         """As a GPU does it: nothing is done, and a replay does all of it."""
         assert device == torch.device("cpu")
-        position = self.recorded._position
+        position = self.loop._position
         before, self.recording = position.clone(), graph
         yield
         self.recording = None
@@ -70,14 +81,14 @@ class World:
 @pytest.mark.parametrize("rest", [0, 1])
 @pytest.mark.parametrize("every", [1, 4, 5])
 def test_every_batch_is_visited_once_as_one_of_its_kind(monkeypatch, together, rest, every):
-    monkeypatch.setattr(_recorded, "TOGETHER", together)
-    monkeypatch.setattr(_recorded, "_LONG", 1)
+    monkeypatch.setattr(cuda_graphs, "TOGETHER", together)
+    monkeypatch.setattr(cuda_graphs, "_LONG", 1)
 
     def kind(step):
         return step % every == 0
 
     world = World(monkeypatch, 41, kind, rest)
-    world.recorded.take_all()
+    world.take_all()
     assert [number for number, _, _ in world.visited] == list(range(41 + rest))
     assert all(kind(number) == kind(step) for number, step, _ in world.visited[:41])
     ways = [way for _, _, way in world.visited]
@@ -88,34 +99,32 @@ def test_every_batch_is_visited_once_as_one_of_its_kind(monkeypatch, together, r
 
 
 def test_a_stop_is_not_passed(monkeypatch):
-    monkeypatch.setattr(_recorded, "TOGETHER", 4)
-    monkeypatch.setattr(_recorded, "_LONG", 1)
+    monkeypatch.setattr(cuda_graphs, "TOGETHER", 4)
+    monkeypatch.setattr(cuda_graphs, "_LONG", 1)
     world = World(monkeypatch, 20, lambda _: None)
-    taken = [world.recorded.take(step, step + 1) for step in range(5)]
+    taken = [world.take(step + 1) for step in range(5)]
     assert taken == [1, 2, 3, 4, 5]
-    assert world.recorded.take(5) == 6
-    assert world.recorded.take(6, 9) == 7
-    assert world.recorded.take(7, 11) == 11
-    assert world.recorded.take(11, 30) == 15
-    assert world.recorded.take(15, 20) == 19
-    assert world.recorded.take(19, 30) == 20
+    assert world.take() == 6
+    assert world.take(9) == 7
+    assert world.take(11) == 11
+    assert world.take(30) == 15
+    assert world.take(20) == 19
+    assert world.take(30) == 20
     assert [number for number, _, _ in world.visited] == list(range(20))
 
 
 def test_those_that_were_visited_before_are_left_out(monkeypatch):
-    monkeypatch.setattr(_recorded, "TOGETHER", 4)
-    monkeypatch.setattr(_recorded, "_LONG", 1)
+    monkeypatch.setattr(cuda_graphs, "TOGETHER", 4)
+    monkeypatch.setattr(cuda_graphs, "_LONG", 1)
     world = World(monkeypatch, 20, lambda _: None)
-    world.recorded.skip(7)
-    step = 7
-    while step < 20:
-        step = world.recorded.take(step, 20)
+    world.loop.seek(7)
+    world.take_all()
     assert [number for number, _, _ in world.visited] == list(range(7, 20))
 
 
 def test_few_batches_are_not_worth_recording_several_at_once(monkeypatch):
     world = World(monkeypatch, 40, lambda _: None)
-    world.recorded.take_all()
+    world.take_all()
     assert {way for _, _, way in world.visited} == {"by position", "1 to a replay"}
 
 
@@ -123,11 +132,11 @@ def test_few_batches_are_not_worth_recording_several_at_once(monkeypatch):
 def test_nothing_is_collected_while_a_graph_is_recorded(monkeypatch, collects):
     for name in ("device", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
-    monkeypatch.setattr(_recorded, "_stream", lambda _: None)
+    monkeypatch.setattr(cuda_graphs, "_stream", lambda _: None)
     before = gc.isenabled()
     (gc.enable if collects else gc.disable)()
     try:
-        with suppress(ValueError), _recorded.recording(None, None):
+        with suppress(ValueError), cuda_graphs.capturing(None, None):
             assert not gc.isenabled()
             raise ValueError("spoiled")
         assert gc.isenabled() == collects

@@ -1,4 +1,7 @@
-"""Benchmarks of images on noise of the same shape, so that no data set is needed."""
+"""What is measured: a method in the last task of Permuted MNIST, or of images that are noise.
+
+Noise has the shape of the benchmarks' images, so that no data set is needed.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,32 @@ from typing import NamedTuple
 import numpy as np
 
 from engram.data import ImageSet
-from engram.protocol import Lesson, lesson, specify
+from engram.protocol import BenchmarkSession, benchmark_session, build_stream, specify
 from engram.streams import benchmark
+
+NAME = "permuted-mnist"
+PRECISIONS = ("float32", "tf32")  # of the network's passes
+EXAMPLES = 25_000  # of the last task: enough for several steps to a replay
+EARLIER = 500  # examples of every task before the last; the memory keeps 250 of them
+
+
+@contextmanager
+def permuted(
+    method: str,
+    *,
+    tasks: int = 17,
+    examples: int = EARLIER,
+    runs: int = 1,
+    device: str = "cpu",
+    precision: str = "float32",
+    deterministic: bool = False,
+) -> Iterator[BenchmarkSession]:
+    """Yield the session of a method in R runs of so many tasks, each of so many examples."""
+    overrides = {"precision": precision}
+    spec = specify(NAME, method, tasks=tasks, examples=examples, overrides=overrides)
+    stream = build_stream(spec, range(runs), device)
+    with benchmark_session(spec, stream, device=device, deterministic=deterministic) as session:
+        yield session
 
 
 class Noise(NamedTuple):
@@ -49,8 +76,8 @@ def on_noise(
     tasks: int = 17,
     device: str = "cpu",
     deterministic: bool = False,
-) -> Iterator[Lesson]:
-    """Yield the lesson of MEGA-II in R runs of a benchmark of images."""
+) -> Iterator[BenchmarkSession]:
+    """Yield the session of MEGA-II in R runs of a benchmark of images."""
     given = {**kind.overrides, "precision": precision}
     spec = specify(kind.benchmark, "mega-ii", tasks=tasks, overrides=given)
     stream = benchmark(kind.benchmark).build(
@@ -61,5 +88,5 @@ def on_noise(
         device=device,
         images=images,
     )
-    with lesson(spec, stream, device=device, deterministic=deterministic) as held:
-        yield held
+    with benchmark_session(spec, stream, device=device, deterministic=deterministic) as session:
+        yield session

@@ -10,7 +10,7 @@ import torch
 
 from engram.errors import EngramError, shown
 from engram.methods import method_entry
-from engram.protocol._spec import Spec
+from engram.protocol.spec import Spec
 from engram.streams import benchmark, check_each_seed
 
 _MOST_EXAMPLES = 2_500_000  # of a task, in all runs of a stack: two gigabytes of MNIST's
@@ -58,7 +58,7 @@ def one_each(spec: Spec | Sequence[Spec], seeds: Sequence[int]) -> list[Spec]:
     return list(spec)
 
 
-def told_apart(specs: Sequence[Spec], run: int) -> str:
+def differences(specs: Sequence[Spec], run: int) -> str:
     """Return a run's learning rate, and the other settings in which the runs of a stack differ."""
     names = dict.fromkeys(("learning_rate", *method_entry(specs[0].method).varies))
     settings = specs[run].settings

@@ -10,15 +10,9 @@ from typing import Any
 
 import torch
 
-from engram.bench._captured import captured
-from engram.bench._determinism import determinism
-from engram.bench._events import clock_of
-from engram.bench._images import images
-from engram.bench._methods import methods
-from engram.bench._replays import replays
-from engram.bench._searches import searches
-from engram.bench._stacks import stacks
-from engram.bench._steps import steps
+from engram.bench.cpu import methods, steps
+from engram.bench.gpu import captured, determinism, images, replays, searches, stacks
+from engram.bench.timing import clock_of
 from engram.errors import unknown
 
 Rows = list[dict[str, Any]]
@@ -68,7 +62,7 @@ def device_name(device: str) -> str:
 
 def _processor() -> str:
     """Return the model of the CPU where Linux tells it, else its architecture."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text().splitlines() if told.exists() else []
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text().splitlines() if described.exists() else []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.machine())

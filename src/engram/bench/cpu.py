@@ -1,23 +1,26 @@
-"""Steps of the library beside the autograd passes that nobody can avoid, on one CPU thread.
+"""Steps on one CPU thread: the library's beside plain autograd, and every method's in a run.
 
-The model is the paper's MLP (784-256-256-10), the batch 10, the reference batch 256; the memory
-holds 16 finished tasks of 250 examples. Images are noise.
+The library's model is the paper's MLP (784-256-256-10), the batch 10, the reference batch 256; its
+memory holds 16 finished tasks of 250 examples. Images are noise.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from engram.bench._floor import products
-from engram.bench._turns import Times, median, ratio, take_turns, timed
+from engram.bench.products import products
+from engram.bench.sessions import EARLIER, permuted
+from engram.bench.timing import Times, median, ratio, take_turns, timed
 from engram.learner import Learner
 from engram.memory import ClassRing, Memory
+from engram.methods import method_entry, names
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Rule
 
 TASKS, PER_CLASS, CLASSES, BATCH, REFERENCE = 16, 25, 10, 10, 256
@@ -32,6 +35,10 @@ _PAIRS = (  # a candidate, what it is compared with, the largest ratio that is g
 )
 Step = Callable[[], None]
 Batches = Iterator[tuple[Tensor, Tensor]]
+
+_BOUNDS = dict.fromkeys(("ewc", "pi", "mas", "rwalk"), 1.6)  # times VAN
+_SLOW = ("mer", "prog-nn")
+_PLAIN, USUAL = "van", "mega-ii"
 
 
 def steps(blocks: int = 12, rounds: int = 40) -> list[dict[str, Any]]:
@@ -144,5 +151,46 @@ def _memory_alone(memory: Memory) -> Step:
     def run() -> None:
         memory.references(REFERENCE, by_task=False, with_tasks=False)
         memory.add(next(batches), tasks=TASKS)
+
+    return run
+
+
+def task_by_task() -> list[str]:
+    """Return the methods that learn one task after another; a joint one steps as VAN does."""
+    return [name for name in names() if not method_entry(name).joint]
+
+
+def methods(
+    chosen: Sequence[str] | None = None, *, tasks: int = 2, blocks: int = 4, rounds: int = 15
+) -> list[dict[str, Any]]:
+    """Measure a step of each method in the last of so many tasks, VAN and MEGA-II among them.
+
+    From the second task on penalties pull and memories are read. The methods take turns.
+    """
+    wanted = dict.fromkeys([_PLAIN, USUAL, *(chosen or task_by_task())])
+    with ExitStack() as stack:
+        turns = {name: timed(method_step(name, tasks, stack)) for name in wanted}
+        times = take_turns(turns, blocks, rounds, seldom=_SLOW)
+    rows = [
+        {
+            "method": name,
+            "task": tasks,
+            "milliseconds": 1e3 * median(times, name),
+            **ratio(times, name, _PLAIN),
+            "beside_mega": ratio(times, name, USUAL)["ratio"],
+            "bound": _BOUNDS.get(name),
+        }
+        for name in wanted
+    ]
+    return sorted(rows, key=lambda row: float(row["milliseconds"]))
+
+
+def method_step(name: str, tasks: int, stack: ExitStack) -> Callable[[], None]:
+    """Return a step of a method's last task, the next one each time, while the stack is open."""
+    session = stack.enter_context(permuted(name, tasks=tasks))
+    numbers = itertools.cycle(range(len(session.last_task(EARLIER))))
+
+    def run() -> None:
+        session.take(next(numbers))
 
     return run

@@ -1,8 +1,8 @@
-"""Without a GPU, replayed work is the work itself."""
+"""Without a GPU, a captured function is the function itself."""
 
 import torch
 
-from engram.engine import Replayed
+from engram.engine import CudaGraphFunction
 
 
 def test_on_a_cpu_every_call_is_a_plain_one_on_what_is_given():
@@ -12,7 +12,7 @@ def test_on_a_cpu_every_call_is_a_plain_one_on_what_is_given():
         given.append(tensors)
         return tensors[0] + 1
 
-    replayed = Replayed(work)
+    replayed = CudaGraphFunction(work)
     calls = [(torch.full((2, 3), float(i)), torch.arange(i)) for i in range(4)]
     results = [replayed(*call) for call in calls]
     assert all(
@@ -25,7 +25,7 @@ def test_on_a_cpu_every_call_is_a_plain_one_on_what_is_given():
 
 def test_the_state_that_work_changes_goes_on_when_all_is_forgotten():
     total = torch.zeros(2)
-    replayed = Replayed(lambda new: total.add_(new).clone())
+    replayed = CudaGraphFunction(lambda new: total.add_(new).clone())
     seen = []
     for i in range(6):
         if i == 3:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from engram.errors import EngramError, shown, unknown
-from engram.methods import MethodSettings, method_entry
-from engram.protocol._settings import overridden, usual
-from engram.settings import Scalar, check_whole
-from engram.streams import PRESETS, Benchmark, OwnBenchmark, check_tasks
+from engram.methods import Entry, MethodSettings, method_entry
+from engram.settings import Scalar, Settings, check_whole, parse
+from engram.streams import PRESETS, Benchmark, OwnBenchmark, Preset, check_tasks
 from engram.streams import benchmark as find_benchmark
 
 _NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
@@ -52,9 +51,9 @@ class Spec:
 
     def check_data(self) -> None:
         """Refuse data that has been changed since the identity was first asked for, if it was."""
-        told = vars(self).get("_identity")
-        now = find_benchmark(self.benchmark).checksum(self.stream_settings()) if told else None
-        if told and now != told["data"]:
+        before = vars(self).get("_identity")
+        now = find_benchmark(self.benchmark).checksum(self.stream_settings()) if before else None
+        if before and now != before["data"]:
             raise EngramError(
                 f"The data of {self.benchmark} was changed after the command was given: give it "
                 "again to run on the data as it is now."
@@ -121,7 +120,7 @@ def specify(
         benchmark, examples = preset.benchmark, preset.examples if examples is None else examples
         tasks = preset.tasks if tasks is None and split == "training" else tasks
     stream, entry = find_benchmark(benchmark), method_entry(method)
-    mine, others = overridden(stream, entry, dict(overrides or {}))
+    mine, others = _overridden(stream, entry, dict(overrides or {}))
     options = stream.settings(**others)
     if isinstance(stream, OwnBenchmark):
         _check_split(stream, split)
@@ -133,7 +132,7 @@ def specify(
         raise EngramError(
             f"examples must be from 1 to {stream.most_examples} for {benchmark}, not {examples}."
         )
-    chosen = entry.settings(**usual(stream, entry, preset, tasks) | mine)
+    chosen = entry.settings(**_usual(stream, entry, preset, tasks) | mine)
     if chosen.batch_size > examples:
         raise EngramError(
             f"batch_size must be at most the {examples} examples of a task, "
@@ -169,3 +168,55 @@ def _tasks(stream: Benchmark, asked: int | None, *, tuning: bool) -> int:
 
 def _pick(kind: type[Any], values: Mapping[str, Scalar]) -> Any:  # noqa: ANN401
     return kind(**{item.name: values[item.name] for item in fields(kind)})
+
+
+class SettingHelp(NamedTuple):
+    """A setting that ``--set`` takes."""
+
+    name: str
+    value: Scalar
+    help: str
+
+
+def settings_help(benchmark: str, method: str) -> list[SettingHelp]:
+    """Return the settings that a method takes on a benchmark, with their values and meaning."""
+    preset = PRESETS.get(benchmark) if isinstance(benchmark, str) else None
+    stream = find_benchmark(preset.benchmark if preset else benchmark)
+    entry = method_entry(method)  # one's own data need not be read to tell
+    tasks = preset.tasks if preset else stream.paper_tasks
+    chosen = entry.settings(**_usual(stream, entry, preset, tasks))
+    values = chosen.as_dict() | stream.settings().as_dict()
+    return [
+        SettingHelp(item.name, values[item.name], item.metadata["help"])
+        for kind in _kinds(stream, entry)
+        for item in fields(kind)
+    ]
+
+
+def _overridden(
+    stream: Benchmark, entry: Entry, texts: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is overridden of the method's settings, and of the stream's."""
+    mine, others = ({item.name for item in fields(kind)} for kind in _kinds(stream, entry))
+    for name in texts:
+        if name not in mine | others:
+            raise unknown(f"setting of {entry.name} on {stream.name}", name, mine | others)
+    return (
+        dict(parse(entry.settings, {name: texts[name] for name in texts if name in mine})),
+        dict(parse(stream.settings, {name: texts[name] for name in texts if name not in mine})),
+    )
+
+
+def _usual(stream: Benchmark, entry: Entry, preset: Preset | None, tasks: int) -> dict[str, Any]:
+    """Return the values of a method's settings that a benchmark has of its own."""
+    if isinstance(stream, OwnBenchmark):
+        values = dict(entry.presets.get(stream.like, {}))
+        values.pop("memory_size", None)  # which is for as many classes and tasks as the paper has
+        return values
+    known = {item.name for item in fields(entry.settings)}
+    more = preset.settings(known, tasks) if preset else {}
+    return {**entry.presets.get(stream.name, {}), **more}
+
+
+def _kinds(stream: Benchmark, entry: Entry) -> tuple[type[Settings], type[Settings]]:
+    return entry.settings, stream.settings

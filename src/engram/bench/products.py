@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from engram.engine import TOGETHER, recording
+from engram.engine import TOGETHER, capturing
 from engram.models import Branches
 
 
@@ -42,7 +42,7 @@ def captured_products(
     torch.cuda.synchronize()
     graphs = [torch.cuda.CUDAGraph() for _ in range(TOGETHER)]
     for count, graph in enumerate(graphs, 1):
-        with recording(graph, torch.device(device)):
+        with capturing(graph, torch.device(device)):
             for _ in range(count):
                 multiply()
 

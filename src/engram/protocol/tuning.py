@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from engram.errors import EngramError
 from engram.methods import method_entry
 from engram.plan import generator
-from engram.protocol._spec import Spec, specify
+from engram.protocol.spec import Spec, specify
 from engram.settings import Scalar
 from engram.streams import Examples
 
@@ -30,7 +30,7 @@ def tuning_specs(
 
     What is overridden is the same in every trial, and is searched no more.
     """
-    specify(benchmark, method, overrides=overrides)  # a mistake is told before anything else
+    specify(benchmark, method, overrides=overrides)  # a mistake is reported before anything else
     given = dict(overrides or {})
     declared = method_entry(method).search
     search = {name: values for name, values in declared.items() if name not in given}
