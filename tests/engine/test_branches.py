@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from engram.engine import cuda_graphs
-from engram.models import Branches, _branches
+from engram.models import Branches
+from engram.models import gpu as branches
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
 
@@ -56,11 +57,11 @@ def gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", played.use)
     monkeypatch.setattr(torch.cuda, "current_stream", played.in_use.get)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: played.capturing)
-    monkeypatch.setattr(_branches, "_taken", set())
-    for found in (_branches._stream, cuda_graphs._stream):
+    monkeypatch.setattr(branches, "_taken", set())
+    for found in (branches._stream, cuda_graphs._stream):
         found.cache_clear()
     yield played
-    for found in (_branches._stream, cuda_graphs._stream):
+    for found in (branches._stream, cuda_graphs._stream):
         found.cache_clear()
 
 

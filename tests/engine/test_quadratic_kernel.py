@@ -12,7 +12,7 @@ from engram.rules._quadratic import DIAGONAL, minimise
 @pytest.fixture(autouse=True)
 def kernels(interpreted, monkeypatch):
     """Let the solver take its kernel."""
-    module = interpreted("engram.rules._triton_quadratic")
+    module = interpreted("engram.kernels.quadratic")
     monkeypatch.setattr(_quadratic, "triton_works", lambda *_: True)
     return module
 

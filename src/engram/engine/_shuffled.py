@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.engine._unchecked import unchecked
+from engram.engine.cuda_graphs import unchecked
 
 _ROOM = 2**27  # numbers of the tables that are shuffled at once
 _FEW = 2**15  # places that two bytes count

@@ -199,3 +199,18 @@ def capturing(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[Non
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """Return the stream that a device's work is captured on."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Let torch not look whether indices occur twice, in order to go through them one by one.
+
+    Where the same bits are asked for each time it does, and waits for the device. This is for what
+    scatters to no place twice.
+    """
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode(0)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)

@@ -48,9 +48,9 @@ def _kernels_for(matrix: Tensor) -> ModuleType | None:
     """Return the kernel that makes all rounds at once, where it can be had."""
     if not triton_works(matrix, torch.float64):
         return None
-    from engram.rules import _triton_quadratic
+    from engram.kernels import quadratic
 
-    return _triton_quadratic if matrix.shape[-1] <= _triton_quadratic.MOST else None
+    return quadratic if matrix.shape[-1] <= quadratic.MOST else None
 
 
 def _pivoted(matrix: Tensor, linear: Tensor, rounds: int) -> Tensor:

@@ -1,11 +1,14 @@
-"""Work that a GPU does side by side."""
+"""What networks tell a GPU: work to do side by side, and how to multiply matrices."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
+
+_AS_THEY_ARE = nullcontext()  # one for all: it is asked for several times a step
 
 
 class Branches:
@@ -65,3 +68,18 @@ def _stream(
             _taken.add(stream)
             return stream
     return None
+
+
+def rounding(*, tf32: bool) -> AbstractContextManager[None]:
+    """Let products of matrices round what they multiply to 10 bits, or leave them as they are."""
+    return _rounded() if tf32 else _AS_THEY_ARE
+
+
+@contextmanager
+def _rounded() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -54,9 +54,9 @@ def _works(device: torch.device) -> bool:
     with suppress(Exception):
         _wake_autograd(device)
     try:
-        from engram.kernels import _triton_trial
+        from engram.kernels import trial
 
-        _triton_trial.multiply(torch.ones(2, _triton_trial.SIDE, _triton_trial.SIDE, device=device))
+        trial.multiply(torch.ones(2, trial.SIDE, trial.SIDE, device=device))
     except Exception:  # whatever it is, there is a way without
         return False
     return True

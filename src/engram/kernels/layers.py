@@ -26,7 +26,7 @@ def layer(inputs: Tensor, weight: Tensor, bias: Tensor, *, rectify: bool, tf32: 
     return result
 
 
-def before(gradient: Tensor, weight: Tensor, hidden: Tensor, *, tf32: bool) -> Tensor:
+def grad_input(gradient: Tensor, weight: Tensor, hidden: Tensor, *, tf32: bool) -> Tensor:
     """Return the gradient before a layer, [R, B, n], given the one behind it, [R, B, m].
 
     The layer's inputs ``hidden`` came out of a ReLU: where they are 0, so is the gradient.
@@ -36,7 +36,7 @@ def before(gradient: Tensor, weight: Tensor, hidden: Tensor, *, tf32: bool) -> T
     return result
 
 
-def learn(inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor) -> None:
+def grad_weight(inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor) -> None:
     """Write a layer's gradients, xᵀ g and the sum of g, into ``weight`` and ``bias``.
 
     Inputs [R * groups, B, n] and gradients are of every run's groups one after the other, the

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.models._branches import Branches
-from engram.models._initial import SPREAD, draw_normal
-from engram.models._layer import before, layer, learn
-from engram.models._network import Network
-from engram.models._progressive_mlp import ProgressiveMLP, rows_at
+from engram.kernels import triton_works
+from engram.models.gpu import Branches, rounding
+from engram.models.network import SPREAD, Network, draw_normal
+from engram.models.progressive_mlp import ProgressiveMLP, rows_at
 
 
 class MLP(Network):
@@ -77,10 +76,10 @@ class MLP(Network):
             with branches.branch():  # what the layers before do not wait for
                 inputs = tape[number].reshape(parts, -1, self.sizes[number])
                 behind = gradients[-1].reshape(parts, -1, self.sizes[number + 1])
-                learn(inputs, behind, weight, bias, tf32=self.tf32)
+                grad_weight(inputs, behind, weight, bias, tf32=self.tf32)
             if number:
                 gradients.append(
-                    before(gradients[-1], weights[number], tape[number], tf32=self.tf32)
+                    grad_input(gradients[-1], weights[number], tape[number], tf32=self.tf32)
                 )
         branches.join()
 
@@ -113,3 +112,55 @@ class MLP(Network):
     def progressive(self, first: Tensor) -> ProgressiveMLP:
         """Return columns of this network, of which this is the first."""
         return ProgressiveMLP(self, first)
+
+
+def layer(inputs: Tensor, weight: Tensor, bias: Tensor, *, rectify: bool, tf32: bool) -> Tensor:
+    """Return x W + b, or its ReLU, for inputs [R, B, n], weights [R, n, m] and biases [R, 1, m].
+
+    With ``tf32`` a GPU rounds what it multiplies to 10 bits, here and below.
+    """
+    if triton_works(inputs):
+        from engram.kernels import layers
+
+        return layers.layer(inputs, weight, bias, rectify=rectify, tf32=tf32)
+    with rounding(tf32=tf32):
+        output = torch.baddbmm(bias, inputs, weight)
+    return output.relu_() if rectify else output
+
+
+def grad_input(gradient: Tensor, weight: Tensor, hidden: Tensor, *, tf32: bool) -> Tensor:
+    """Return the gradient before a layer whose inputs ``hidden`` came out of a ReLU.
+
+    It is g Wᵀ where they are above 0, and 0 elsewhere, for the gradient g [R, B, m] behind it.
+    """
+    if triton_works(gradient):
+        from engram.kernels import layers
+
+        return layers.grad_input(gradient, weight, hidden, tf32=tf32)
+    with rounding(tf32=tf32):
+        product = torch.bmm(gradient, weight.transpose(1, 2))
+    masked: Tensor = torch.ops.aten.threshold_backward(product, hidden, 0)
+    return masked
+
+
+def grad_weight(
+    inputs: Tensor, gradient: Tensor, weight: Tensor, bias: Tensor, *, tf32: bool
+) -> None:
+    """Write a layer's gradients, xᵀ g and the sum of g, into ``weight`` and ``bias``.
+
+    They are those of each group of each run's examples: inputs are [R * groups, B, n], and weights
+    [R, groups, n, m].
+    """
+    if triton_works(gradient) and not tf32:  # of rounded numbers torch makes this product faster
+        from engram.kernels import layers
+
+        layers.grad_weight(inputs, gradient, weight, bias)
+        return
+    if 1 in weight.shape[:2]:  # they are evenly spaced: the products can go there directly
+        with rounding(tf32=tf32):
+            torch.bmm(inputs.transpose(1, 2), gradient, out=weight.flatten(0, 1))
+        torch.sum(gradient, 1, keepdim=True, out=bias.flatten(0, 1))
+    else:
+        with rounding(tf32=tf32):
+            weight.copy_(torch.bmm(inputs.transpose(1, 2), gradient).view_as(weight))
+        bias.copy_(gradient.sum(1).view_as(bias))

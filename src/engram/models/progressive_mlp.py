@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engram.models._progressive import Progressive
-from engram.models._progressive_bands import Bands, Layer
-from engram.models._progressive_kept import KeptStates
-from engram.models._rounding import rounding
+from engram.models.gpu import rounding
+from engram.models.network import Progressive
 
 if TYPE_CHECKING:  # which makes these columns
-    from engram.models._mlp import MLP
+    from engram.models.mlp import MLP
 
+Layer = tuple[Tensor, Tensor]  # weight and bias
+
+_BAND = 4  # frozen columns in one product: fewer make many products, more make them mostly zeros
+_ROOM = 150_000_000  # bytes on a CPU, where many runs may go side by side
 _TEST_ROWS = 2_000  # inputs predicted at once: the states of all columns take much memory
 
 
@@ -167,3 +169,105 @@ def rows_at(weight: Tensor, places: Tensor) -> Tensor:
     if len(weight) == 1:  # copies whole rows; gather goes number by number
         return weight[0].index_select(0, places[0]).unsqueeze(0)
     return weight.gather(1, places.unsqueeze(-1).expand(-1, -1, weight.shape[-1]))
+
+
+class Bands:
+    """For each hidden layer: the frozen columns, _BAND of them side by side in a matrix.
+
+    Its rows are the inputs of all columns so far, with zeros where a column does not read.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._layers: list[list[Layer]] = [[] for _ in sizes[2:]]
+
+    def clear(self) -> None:
+        """Hold no column."""
+        for bands in self._layers:
+            bands.clear()
+
+    def freeze(self, index: int, layers: Iterable[Layer]) -> None:
+        """Write the hidden layers of column ``index``, which comes next, into the bands."""
+        place = index % _BAND
+        for layer, (bands, (weight, bias)) in enumerate(zip(self._layers, layers, strict=False)):
+            (runs, _, outputs), inputs = weight.shape, self._sizes[layer]
+            if place == 0:
+                rows, width = inputs * (index + _BAND if layer else 1), outputs * _BAND
+                bands.append((weight.new_zeros(runs, rows, width), bias.new_zeros(runs, 1, width)))
+            part = slice(place * outputs, (place + 1) * outputs)
+            bands[-1][0][:, : weight.shape[1], part] = weight
+            bands[-1][1][..., part] = bias
+
+    def products(self, layer: int, count: int) -> Iterator[Layer]:
+        """Yield a layer's products for the first ``count`` columns, a band each.
+
+        There are none at the logits, which nobody reads of a frozen column.
+        """
+        if layer == len(self._layers):
+            return
+        inputs, outputs = self._sizes[layer : layer + 2]
+        for start, (weight, bias) in zip(range(0, count, _BAND), self._layers[layer], strict=False):
+            end = min(start + _BAND, count)
+            rows, width = inputs * (end if layer else 1), outputs * (end - start)
+            yield weight[:, :rows, :width], bias[..., :width]
+
+
+class _Kept(NamedTuple):
+    inputs: Tensor
+    places: Tensor | None
+    states: list[Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        places = () if self.places is None else (self.places,)
+        return sum(tensor.nbytes for tensor in (self.inputs, *places, *self.states))
+
+
+class KeptStates:
+    """What the layers of a network read, for some inputs, while there is room for it.
+
+    Inputs are known again by their values, of which there are copies here: whatever becomes of
+    the caller's, states are found for the inputs that they are of. Who comes first is kept, for
+    inputs come again in turns: if the last pushed out the first, none would ever be found.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[_Kept] = []
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return sum(kept.nbytes for kept in self._kept)
+
+    def forget(self) -> None:
+        """Keep nothing of what there was."""
+        self._kept.clear()
+
+    def find(self, inputs: Tensor, places: Tensor | None) -> list[Tensor] | None:
+        """Return the states of these very inputs, at these places, or None."""
+        for kept in self._kept:
+            if _same(kept.places, places) and _same(kept.inputs, inputs):
+                return kept.states
+        return None
+
+    def keep(self, inputs: Tensor, places: Tensor | None, states: list[Tensor]) -> None:
+        """Keep the states, as they are, and copies of what they are of, if there is room."""
+        new, held = _Kept(inputs, places, states), self.nbytes
+        if held + new.nbytes <= _room(inputs.device, held):
+            copied = None if places is None else places.clone()
+            self._kept.append(new._replace(inputs=inputs.clone(), places=copied))
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+def _room(device: torch.device, held: int) -> int:
+    """Return how much may be held in all: on a GPU a quarter of what is left, or held already."""
+    if device.type != "cuda":
+        return _ROOM
+    free, _ = torch.cuda.mem_get_info(device)
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (free + idle + held) // 4

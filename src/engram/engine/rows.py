@@ -1,19 +1,31 @@
-"""Rows of gradients for R stacked runs: the seam between networks and rules."""
+"""Rows of gradients for R stacked runs: the seam between networks and rules.
+
+``Rows.step`` is a step of every method that mixes gradients: losses and rows, their dot products,
+the rule's weights, and the update along the mixture.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations, groupby
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from engram.engine._by_run import ByRun, absorbed
-from engram.engine._mixture import descend_along, gram
-from engram.engine._objective import Objective, cross_entropy
+from engram.engine.loss import Objective, cross_entropy
+from engram.errors import EngramError
 from engram.gradients import Mix
+from engram.kernels import triton_works
 from engram.models import Branches, Network, room
 from engram.rules import Rule
 from engram.streams import Batch
+
+_FEW_ROWS = 3
+_MOST_ROWS = 128  # whose dot products a kernel holds
+
+ByRun: TypeAlias = float | Tensor
+"""A number for all runs of a stack or, as a tensor [R, 1], one for each."""
 
 
 class Rows:
@@ -149,3 +161,92 @@ def _parts(batch: Batch) -> list[Batch]:
     )
     parts = zip(inputs, labels, weights, outputs, strict=True)
     return [Batch(images, answers, shares, 1, told) for images, answers, shares, told in parts]
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return the dot products [R, n, n] of rows [R, n, d]."""
+    count = rows.shape[1]
+    if _have_kernels(rows):
+        from engram.kernels import rows as kernels
+
+        return kernels.gram(rows)
+    if not rows.is_cuda or count > _FEW_ROWS:
+        return torch.bmm(rows, rows.transpose(1, 2))
+    # A batched product this thin keeps a GPU waiting; multiplying and summing does not.
+    squares = torch.linalg.vector_norm(rows, dim=-1).square_()
+    entries = {(i, i): squares[:, i] for i in range(count)}
+    for i, j in combinations(range(count), 2):
+        entries[i, j] = entries[j, i] = (rows[:, i] * rows[:, j]).sum(-1)
+    ordered = [entries[i, j] for i in range(count) for j in range(count)]
+    return torch.stack(ordered, -1).view(-1, count, count)
+
+
+def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: ByRun) -> None:
+    """Take a step along the mixture, w <- w - rate * (weights @ rows), of parameters [R, d]."""
+    weights, rate = absorbed(weights, learning_rate)
+    if _have_kernels(rows, parameters):
+        from engram.kernels import rows as kernels
+
+        kernels.descend(parameters, rows, weights, rate)
+    elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
+        for row, weight in zip(rows.unbind(1), weights.unbind(1), strict=True):
+            parameters.addcmul_(row, weight.unsqueeze(-1), value=-rate)
+    else:
+        parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-rate)
+
+
+def _have_kernels(rows: Tensor, *others: Tensor) -> bool:
+    """Whether there are kernels that read the rows of a GPU once.
+
+    Numbers of a row have to lie one behind the other, and those of the others too.
+    """
+    dense = all(tensor.stride(-1) == 1 for tensor in (rows, *others))
+    return 2 <= rows.shape[1] <= _MOST_ROWS and dense and triton_works(rows)
+
+
+def absorbed(tensor: Tensor, number: ByRun) -> tuple[Tensor, float]:
+    """Return a tensor [R, ...] and a number for all runs, whose product is that of the two given.
+
+    One number for each run goes into the tensor, and 1 is left.
+    """
+    if not isinstance(number, Tensor):
+        return tensor, number
+    return tensor * number.view(-1, *[1] * (tensor.dim() - 1)), 1.0
+
+
+class RuleByRun(Rule):
+    """Weighs the rows of every run, [R, rows], by a rule of its own; all rules are of one kind.
+
+    Neighbours with equal rules are weighed together: a rule for each of k values costs k kernels.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.needs_gram, self.reference = rules[0].needs_gram, rules[0].reference
+        self._rules = tuple(rules)
+        self._parts = list[tuple[Rule, slice]]()
+        start = 0
+        for rule, alike in groupby(rules):
+            end = start + len(list(alike))
+            self._parts.append((rule, slice(start, end)))
+            start = end
+
+    def of(self, run: int) -> Rule:
+        """Return the rule of one run."""
+        return self._rules[run]
+
+    def _check(self, losses: Tensor, gram: Tensor | None) -> None:
+        super()._check(losses, gram)
+        if losses.dim() != 2 or len(losses) != len(self._rules):
+            raise EngramError(
+                f"losses must have the shape [{len(self._rules)}, rows], a row for each run, "
+                f"not {list(losses.shape)}."
+            )
+
+    def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        return self._weigh(losses, gram)
+
+    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        parts = [
+            rule(losses[part], None if gram is None else gram[part]) for rule, part in self._parts
+        ]
+        return torch.cat(parts)

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engram.engine._unchecked import unchecked
+from engram.engine.cuda_graphs import unchecked
 from engram.kernels import triton_works
 from engram.streams import Batch
 
@@ -30,9 +30,9 @@ def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     if batch.outputs is not None:
         logits = logits.masked_fill(~batch.outputs, -torch.inf)
     elif logits.shape[-1] <= _MOST_CLASSES and triton_works(logits):
-        from engram.engine import _triton_entropies
+        from engram.kernels import loss
 
-        return _triton_entropies.entropies(logits, batch.labels, batch.weights, batch.groups)
+        return loss.entropies(logits, batch.labels, batch.weights, batch.groups)
     log_probabilities = torch.log_softmax(logits, -1)
     labels = batch.labels.unsqueeze(-1)
     parts = (len(logits), batch.groups, -1)

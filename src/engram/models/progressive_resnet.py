@@ -11,14 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engram.models._branches import Branches
-from engram.models._initial import SPREAD, draw_normal
-from engram.models._layout import Layout
-from engram.models._progressive import Progressive
-from engram.models._residual import Pass, leaves
+from engram.models.gpu import Branches
+from engram.models.network import SPREAD, Layout, Progressive, draw_normal
+from engram.models.residual import Pass, leaves
 
 if TYPE_CHECKING:  # which makes these columns
-    from engram.models._resnet import ResNet
+    from engram.models.resnet import ResNet
 
 _TEST_ROWS = 250  # images predicted at once, or fewer:
 _TEST_NUMBERS = 2**29  # the states of all columns for these, which take much memory

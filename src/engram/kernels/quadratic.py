@@ -1,4 +1,4 @@
-"""The rounds of small quadratic programs, all of them in one kernel: see `_quadratic`.
+"""The rounds of small quadratic programs, all of them in one kernel: see engram.rules.
 
 Triton comes with torch for GPUs. Nothing here is imported without it.
 """
@@ -20,8 +20,8 @@ _WARPS = {16: 1, 32: 4, 64: 8}  # by a tile's width
 def pivoted(matrix: Tensor, linear: Tensor, rounds: int, tolerance: float) -> Tensor:
     """Return x [problems, n] where principal pivoting ends, after so many rounds at most.
 
-    A problem's tableau is that of `_quadratic`, without the row that only says «solved»: here
-    each problem ends by itself.
+    A problem's tableau is that of `engram.rules._quadratic`, without the row that only says
+    «solved»: here each problem ends by itself.
     """
     problems, size = linear.shape
     width = max(_LEAST, triton.next_power_of_2(size + 1))

@@ -10,12 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from engram.errors import EngramError
-from engram.models._branches import Branches
-from engram.models._initial import draw_uniform
-from engram.models._layout import Layout
-from engram.models._network import Network
-from engram.models._progressive_resnet import ProgressiveResNet
-from engram.models._residual import Pass, leaves, shapes
+from engram.models.gpu import Branches
+from engram.models.network import Layout, Network, draw_uniform
+from engram.models.progressive_resnet import ProgressiveResNet
+from engram.models.residual import Pass, leaves, shapes
 
 _COLOURS = 3
 
