@@ -18,7 +18,7 @@ def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
     assert {*tables._CPU, *tables._GPU, "peers"} == set(SHEETS)
 
 
-def test_bench_prints_and_saves_what_ittabless(tmp_path, capsys):
+def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
     path = tmp_path / "new" / "performance-here.json"
     rows = bench.methods(["van"], blocks=1, rounds=1)
     run_bench(device="cpu", json_path=path, measure=lambda *_: [("methods", rows)])
@@ -31,7 +31,7 @@ def test_bench_prints_and_saves_what_ittabless(tmp_path, capsys):
     assert saved["created"].startswith("20")
 
 
-def test_only_the_tables_that_are_asked_for_aretablesd(tmp_path, monkeypatch):
+def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_CPU", {name: lambda: [] for name in ("steps", "methods")})
     monkeypatch.setattr(tables.torch, "set_num_threads", lambda _: None)
     path = tmp_path / "performance-here.json"
@@ -46,7 +46,7 @@ def test_only_the_tables_that_are_asked_for_aretablesd(tmp_path, monkeypatch):
         run_bench(["steps"], device="cpu", json_path=path)
 
 
-def test_a_gpu_istablesd_by_its_own_clock(monkeypatch):
+def test_a_gpu_is_measured_by_its_own_clock(monkeypatch):
     asked = []
     monkeypatch.setattr(torch.cuda, "device", lambda name: asked.append(name) or nullcontext())
     monkeypatch.setattr(tables, "_GPU", {"stacks": lambda device: [{"on": device}]})
@@ -54,7 +54,7 @@ def test_a_gpu_istablesd_by_its_own_clock(monkeypatch):
     assert asked == ["cuda:1"]
 
 
-def test_what_wastablesd_before_a_failure_is_kept(tmp_path):
+def test_what_was_measured_before_a_failure_is_kept(tmp_path):
     def measure(device, _):
         yield "methods", []
         raise RuntimeError(device)
@@ -106,7 +106,7 @@ def test_a_page_shows_a_table_of_every_file_that_has_it(tmp_path, page):
     assert "Not measured yet." in page("stacks")
 
 
-def test_of_a_device_it_shows_what_wastablesd_last(tmp_path, page):
+def test_of_a_device_it_shows_what_was_measured_last(tmp_path, page):
     row = {"method": "van", "runs": 5, "lowest": 60.0, "highest": 63.0, "ratio": 0.5, "bound": None}
     for name, microseconds in (("z", 61.0), ("a", 62.0)):  # the later one comes first by its name
         report.save_performance(

@@ -100,7 +100,7 @@ def end_of(spec, watch=lambda take, step: take(step), *, deterministic=True):
     with benchmark_session(spec, stream, device="cuda", deterministic=deterministic) as held:
         for step in range(len(held.last_task(spec.examples))):
             watch(held.take, step)
-        return [held.method.parameters, *held.method.memory.table[:2]]
+        return [held.method.parameters, *held.method.memory.store.columns.values()]
 
 
 @pytest.mark.parametrize("algorithm", ["one-batch", "batches"])

@@ -154,5 +154,5 @@ def test_icarl_notes_outputs_in_evaluation():
     method, examples = learned("icarl")
     method.end_task(0, FinishedTask(examples))
     held = method.exemplars
-    _, expected = outputs_of(method, Examples(held.inputs, held.labels))
-    torch.testing.assert_close(held.outputs, expected)
+    _, expected = outputs_of(method, Examples(held["inputs"], held["labels"]))
+    torch.testing.assert_close(held["outputs"], expected)

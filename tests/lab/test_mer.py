@@ -48,7 +48,7 @@ def observe(method, inputs, labels, step):
 
 def draws_of(method, place):
     """Return what an example reads in its first round."""
-    return method.memory.drawn(method.memory.slots(place)[:, 0])
+    return method.memory.drawn(method.memory.rows(place)[:, 0])
 
 
 def softmax_step(weights, x, y):
@@ -139,7 +139,7 @@ def test_the_reservoir_against_one_that_is_watched_from_outside(algorithm):
                 for example in drawn:
                     places_read[held[run_].index(int(example.inputs[run_, 0, 0]))] += number > 4
             observe(method, inputs[:, half], labels[:, half], step)
-            table = method.memory.table.inputs[:, :capacity, 0].long().tolist()
+            table = method.memory.store["inputs"][:, :capacity, 0].long().tolist()
             for mine, now in zip(held, table, strict=True):
                 changed = [i for i in range(len(mine)) if mine[i] != now[i]]
                 if len(mine) < capacity:
@@ -202,8 +202,8 @@ def test_what_a_recorded_example_reads_stays_in_its_place(algorithm):
     inputs, labels = numbered(2, 6)
 
     def places():
-        table = method.memory.table
-        held = (method.parameters, method.buffers, table.inputs, table.labels)
+        store = method.memory.store
+        held = (method.parameters, method.buffers, store["inputs"], store["labels"])
         return [tensor.data_ptr() for tensor in held]
 
     seen = []
@@ -262,7 +262,7 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_bit_for_bit(algorithm):
         method.begin_task(2, labels)
         observe(method, inputs, labels, 0)
     assert torch.equal(original.parameters, resumed.parameters)
-    assert torch.equal(original.memory.table.inputs, resumed.memory.table.inputs)
+    assert torch.equal(original.memory.store["inputs"], resumed.memory.store["inputs"])
 
 
 def test_on_permuted_mnist_alone_or_stacked_with_the_authors_settings(monkeypatch):

@@ -1,6 +1,5 @@
 """Stacked training: R runs as one, on resident data."""
 
-from engram.engine._bank import Bank
 from engram.engine.cuda_graphs import (
     TOGETHER,
     WARM_UP,
@@ -10,6 +9,7 @@ from engram.engine.cuda_graphs import (
     unchecked,
 )
 from engram.engine.loss import Objective, cross_entropy
+from engram.engine.memory import Bank, ExampleStore
 from engram.engine.rows import ByRun, Rows, RuleByRun, absorbed, gram
 from engram.streams import Batch
 
@@ -21,6 +21,7 @@ __all__ = [
     "ByRun",
     "CudaGraphFunction",
     "CudaGraphLoop",
+    "ExampleStore",
     "Objective",
     "Rows",
     "RuleByRun",

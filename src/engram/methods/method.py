@@ -1,17 +1,58 @@
-"""What a method is."""
+"""What a method is, and what it is built from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from engram.engine import Batch, Rows
+from engram.engine import Batch, ByRun, Rows, RuleByRun
 from engram.gradients import Mix
-from engram.methods._setup import Setup
-from engram.streams import Examples
+from engram.models import Network
+from engram.rules import Rule
+from engram.settings import Settings, setting
+from engram.streams import Examples, Stream
+
+
+@dataclass(frozen=True)
+class MethodSettings(Settings):
+    """What every method can be told."""
+
+    learning_rate: float = setting(0.1, "step size of plain SGD, constant", above=0)
+    batch_size: int = setting(10, "examples of the current task in a step", least=1)
+
+
+class Setup(NamedTuple):
+    """What a method is built from: R networks in one, and the shape of the stream to come.
+
+    Runs may differ in the settings that the method's `Entry` says they may. It asks for those
+    here: the settings that it is built with are the first run's.
+    """
+
+    network: Network
+    parameters: Tensor  # [R, d], updated in place
+    seeds: Sequence[int]
+    stream: Stream
+    each: Sequence[Any] = ()  # every run's settings, where they differ
+
+    def number(self, settings: Any, name: str) -> ByRun:  # noqa: ANN401 (each has its own)
+        """Return a setting: a number or, where runs differ in it, a tensor [R, 1]."""
+        values = [getattr(one, name) for one in self.each or (settings,)]
+        if len(set(values)) == 1:
+            number: float = values[0]
+            return number
+        return self.parameters.new_tensor(values).unsqueeze(1)
+
+    def rule(self, settings: Any, make: Callable[[Any], Rule]) -> Rule:  # noqa: ANN401
+        """Return the rule that is made of the settings, or of each run's where those differ."""
+        if len(set(self.each)) <= 1:
+            return make(settings)
+        made = {one: make(one) for one in self.each}  # runs with the same settings share one
+        rules = [made[one] for one in self.each]
+        return rules[0] if all(rule == rules[0] for rule in rules) else RuleByRun(rules)
 
 
 class Method(ABC):
@@ -25,10 +66,13 @@ class Method(ABC):
     state: ClassVar[tuple[str, ...]] = ("parameters", "buffers")
     """The attributes that a checkpoint holds: tensors, or what JSON can hold."""
 
-    capturable: bool = False
-    """Whether a step may be recorded once and replayed.
+    former_names: ClassVar[Mapping[str, str]] = {}
+    """What attributes of the state were called in checkpoints of older versions."""
 
-    Such a step reads nothing back to the host, and what it takes from ``step`` is told by
+    capturable: bool = False
+    """Whether a step may be captured once and replayed.
+
+    Such a step reads nothing back to the host, and what it takes from ``step`` is in its
     ``kind``; whatever else depends on it goes by ``position``, the step's number on the device.
     """
 
@@ -119,10 +163,11 @@ class Method(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""
         for name in self.state:
+            saved = state[name if name in state else self.former_names.get(name, name)]
             if isinstance(held := getattr(self, name), Tensor):
-                held.copy_(state[name])
+                held.copy_(saved)
             else:
-                setattr(self, name, state[name])
+                setattr(self, name, saved)
 
 
 class FinishedTask:

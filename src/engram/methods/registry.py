@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engram.errors import EngramError, unknown
-from engram.methods._method import Method
-from engram.methods._setup import MethodSettings, Setup
+from engram.methods.method import Method, MethodSettings, Setup
 from engram.settings import Scalar
 
 

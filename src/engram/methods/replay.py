@@ -12,8 +12,7 @@ from engram.engine import Bank, Batch
 from engram.errors import EngramError
 from engram.gradients import Mix
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
-from engram.methods._method import FinishedTask, Method
-from engram.methods._setup import MethodSettings, Setup
+from engram.methods.method import FinishedTask, Method, MethodSettings, Setup
 from engram.rules import Rule
 from engram.settings import Scalar, setting
 from engram.streams import Examples
