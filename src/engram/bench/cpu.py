@@ -165,7 +165,7 @@ def methods(
 ) -> list[dict[str, Any]]:
     """Measure a step of each method in the last of so many tasks, VAN and MEGA-II among them.
 
-    From the second task on penalties pull and memories are read. The methods take turns.
+    From the second task on there are penalties, and memories are read. The methods take turns.
     """
     wanted = dict.fromkeys([_PLAIN, USUAL, *(chosen or task_by_task())])
     with ExitStack() as stack:

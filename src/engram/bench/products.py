@@ -58,14 +58,14 @@ class _Products:
     """The products of one pass over a batch, [R, B, ...]; they go to places of their own."""
 
     def __init__(self, sizes: Sequence[int], batch: int, runs: int, device: str) -> None:
-        def room(*shape: int) -> Tensor:
+        def rand(*shape: int) -> Tensor:
             return torch.rand(runs, *shape, device=device)
 
         self._layers = list(pairwise(sizes))
-        self._weights = [room(*layer) for layer in self._layers]
-        self._gradients = [room(*layer) for layer in self._layers]
-        self._inputs = [room(batch, size) for size in sizes]
-        self._errors = [room(batch, size) for size in sizes]
+        self._weights = [rand(*layer) for layer in self._layers]
+        self._gradients = [rand(*layer) for layer in self._layers]
+        self._inputs = [rand(batch, size) for size in sizes]
+        self._errors = [rand(batch, size) for size in sizes]
 
     def multiply(self) -> None:
         for layer, weight in enumerate(self._weights):

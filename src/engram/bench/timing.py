@@ -86,7 +86,7 @@ def microseconds(
     ``take(step, stop)`` takes a step, or several before ``stop``, and returns the next. The host
     launches the steps of a block one after another and waits for nothing, as in a run; events
     before and after a block are the GPU's own. The warm-up is of an odd number of steps, so that
-    replays of one and of two are recorded in it.
+    replays of one and of two are captured in it.
     """
     length = (steps - warm_up) // blocks
     if length < 1:

@@ -15,7 +15,7 @@ _MOST_CLASSES = 4096  # for a kernel that holds all logits of an example at once
 
 
 class Objective(Protocol):
-    """A loss of the logits, told together with its gradient there."""
+    """A loss of the logits, and its gradient there."""
 
     def __call__(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return each part's loss [R, groups] and the gradient at the logits [R, B, classes]."""

@@ -164,7 +164,7 @@ def read_growing(
 def _padded(runs: Sequence[Sequence[Slots] | Slots], capacity: int) -> Reads | None:
     """Stack the runs' [S][B_rs], padding the shorter ones; None where there is nothing to read.
 
-    Padding is the task's first example, which has a label that can be told: a slot may be empty.
+    Padding is the task's first example, which has a label: a slot may be empty.
     """
     lengths = np.array([[len(step) for step in steps] for steps in runs])
     longest = int(lengths.max(initial=0))

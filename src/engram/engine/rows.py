@@ -17,7 +17,7 @@ from engram.engine.loss import Objective, cross_entropy
 from engram.errors import EngramError
 from engram.gradients import Mix
 from engram.kernels import triton_works
-from engram.models import Branches, Network, room
+from engram.models import Branches, Network, aligned_empty
 from engram.rules import Rule
 from engram.streams import Batch
 
@@ -97,7 +97,9 @@ class Rows:
         """
         count = 1 + (reference.groups if reference else 0)
         if self._rows.shape[1] < count:
-            self._rows = room(self.parameters, len(self.parameters), count, self.network.size)
+            self._rows = aligned_empty(
+                self.parameters, len(self.parameters), count, self.network.size
+            )
         rows = self._rows[:, :count]
         if reference is None:
             return self.gradients(current, rows), rows
@@ -160,7 +162,7 @@ def _parts(batch: Batch) -> list[Batch]:
         for tensor in (batch.weights, batch.outputs)
     )
     parts = zip(inputs, labels, weights, outputs, strict=True)
-    return [Batch(images, answers, shares, 1, told) for images, answers, shares, told in parts]
+    return [Batch(images, classes, shares, 1, mask) for images, classes, shares, mask in parts]
 
 
 def gram(rows: Tensor) -> Tensor:

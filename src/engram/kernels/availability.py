@@ -44,7 +44,7 @@ def starting(device: str) -> Iterator[None]:
 
 
 def _start(device: str) -> None:
-    with suppress(Exception):  # whoever needs the GPU is told
+    with suppress(Exception):  # whoever needs the GPU hears of it
         triton_works(torch.ones(1, device=device))
 
 

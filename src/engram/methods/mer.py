@@ -15,7 +15,7 @@ from engram.gradients import Mix
 from engram.memory import Ledger, Reservoir
 from engram.methods.method import Method, MethodSettings, Setup
 from engram.methods.registry import Entry, register
-from engram.models import room
+from engram.models import aligned_empty
 from engram.plan import generator
 from engram.settings import setting
 from engram.streams import Examples, Stream
@@ -66,7 +66,7 @@ class Mer(Method):
         # Beyond its examples there is nothing to keep.
         capacity = min(settings.memory_size, stream.examples * stream.tasks)
         self.memory = Reservoirs(capacity, setup.seeds, stream, self.parameters.device)
-        self._step = room(self.parameters, *self.parameters.shape)
+        self._step = aligned_empty(self.parameters, *self.parameters.shape)
         self._one_batch = settings.algorithm == "one-batch"
         self._rounds = 1 if self._one_batch else settings.batches
         self._learned = CudaGraphFunction(self._learn)  # single steps are short beside launches

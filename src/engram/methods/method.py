@@ -19,7 +19,7 @@ from engram.streams import Examples, Stream
 
 @dataclass(frozen=True)
 class MethodSettings(Settings):
-    """What every method can be told."""
+    """Settings of every method."""
 
     learning_rate: float = setting(0.1, "step size of plain SGD, constant", above=0)
     batch_size: int = setting(10, "examples of the current task in a step", least=1)
@@ -58,7 +58,7 @@ class Setup(NamedTuple):
 class Method(ABC):
     """Learns R runs of a stream of tasks, one batch at a time.
 
-    A step is ``observe``. Around a task come ``begin_task``, which is told the labels to come
+    A step is ``observe``. Around a task come ``begin_task``, which is given the labels to come
     (so that what will be remembered can be planned) but sees no input, and ``end_task``, which
     is handed the task's data through the one counted door.
     """

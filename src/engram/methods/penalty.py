@@ -19,7 +19,7 @@ from engram.streams import Examples, Stream
 
 @dataclass(frozen=True)
 class PenaltySettings(MethodSettings):
-    """What every penalty can be told."""
+    """Settings of every penalty."""
 
     strength: float = setting(1.0, "lambda, the weight of the penalty (no 1/2 before it)", least=0)
 

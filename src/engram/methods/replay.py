@@ -20,7 +20,7 @@ from engram.streams import Examples
 
 @dataclass(frozen=True)
 class ReplaySettings(MethodSettings):
-    """What every method with an episodic memory can be told."""
+    """Settings of every method with an episodic memory."""
 
     reference_batch: int = setting(256, "examples of the memory in a step", least=1)
     memory_per_class: int = setting(25, "examples kept of each class of each task", least=1)
@@ -99,7 +99,7 @@ class Replay(Method):
         )
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
-        """Take the step; what is to be remembered of the batch lies in the memory's table."""
+        """Take the step; what is to be remembered of the batch was staged there."""
         reference = self.bank.reference(step)
         return self.rows.step(self.rule, self.learning_rate, batch, reference)
 

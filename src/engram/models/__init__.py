@@ -2,7 +2,7 @@
 
 from engram.models.gpu import Branches, rounding
 from engram.models.mlp import MLP
-from engram.models.network import Network, Progressive, room, stacked
+from engram.models.network import Network, Progressive, aligned_empty, stacked
 from engram.models.progressive_mlp import ProgressiveMLP
 from engram.models.progressive_resnet import ProgressiveResNet
 from engram.models.resnet import ResNet
@@ -15,7 +15,7 @@ __all__ = [
     "ProgressiveMLP",
     "ProgressiveResNet",
     "ResNet",
-    "room",
+    "aligned_empty",
     "rounding",
     "stacked",
 ]

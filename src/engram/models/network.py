@@ -173,8 +173,8 @@ def _view(part: Tensor, shape: tuple[int, ...]) -> Tensor:
     return part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
 
 
-def room(like: Tensor, *shape: int) -> Tensor:
-    """Return room for vectors [..., d], each of which begins at a multiple of 128 bytes.
+def aligned_empty(like: Tensor, *shape: int) -> Tensor:
+    """Return empty vectors [..., d], each of which begins at a multiple of 128 bytes.
 
     Whatever d is: products of a vector's matrices, and whatever else reads numbers by fours, would
     otherwise be slow for all runs but the first. What lies between two vectors is nobody's.
@@ -186,7 +186,7 @@ def room(like: Tensor, *shape: int) -> Tensor:
 def stacked(drawn: Sequence[Tensor], device: torch.device | str) -> Tensor:
     """Return the vectors [d] of R runs as one tensor [R, d] on a device."""
     first = torch.empty(0, dtype=drawn[0].dtype, device=device)
-    together = room(first, len(drawn), len(drawn[0]))
+    together = aligned_empty(first, len(drawn), len(drawn[0]))
     return together.copy_(torch.stack(list(drawn)))
 
 
