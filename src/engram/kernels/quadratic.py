@@ -20,7 +20,7 @@ _WARPS = {16: 1, 32: 4, 64: 8}  # by a tile's width
 def pivoted(matrix: Tensor, linear: Tensor, rounds: int, tolerance: float) -> Tensor:
     """Return x [problems, n] where principal pivoting ends, after so many rounds at most.
 
-    A problem's tableau is that of `engram.rules._quadratic`, without the row that only says
+    A problem's tableau is that of `engram.rules.quadratic`, without the row that only says
     «solved»: here each problem ends by itself.
     """
     problems, size = linear.shape

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 
 from engram.errors import unknown
-from engram.rules._pair import Number, Pair, PairRule, clip, keep
-from engram.rules._rule import check_range
+from engram.rules.pair import KernelFormula, Number, Pair, PairRule, clip, keep
+from engram.rules.rule import check_range
 
 _TESTS = ("current", "reference")
 _RELEASED_THRESHOLD = 1e-10
@@ -59,3 +59,7 @@ class MEGA1(PairRule):
         both = both & (ratio < math.inf)
         # 0 * ratio is NaN only where the ratio is not finite, which is where it is not kept.
         return keep(both, 0 * ratio + 1, 0.0), keep(both, ratio, 1.0)
+
+    def _kernel_formula(self, precision: torch.finfo) -> KernelFormula:  # noqa: ARG002
+        paper = self.test == "current"
+        return KernelFormula("mega1", (paper,), (self.epsilon if paper else _RELEASED_THRESHOLD,))

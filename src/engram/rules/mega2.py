@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from engram.errors import EngramError, shown
-from engram.rules._pair import Number, Pair, PairRule, choose, clip, keep, root
-from engram.rules._rule import check_range
+from engram.rules.pair import KernelFormula, Number, Pair, PairRule, choose, clip, keep, root
+from engram.rules.rule import check_range
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,14 @@ class MEGA2(PairRule):
             towards = choose(beyond, turn, towards)
         towards = towards * (current_length / reference_length)
         return keep(defined, along, 1.0), keep(defined, towards, 0.0)
+
+    def _kernel_formula(self, precision: torch.finfo) -> KernelFormula:
+        limits = math.cos(self.max_angle), math.sin(self.max_angle)
+        return KernelFormula(
+            "mega2",
+            (self.balance, self.max_angle < math.pi, self.least_area > 0),
+            (math.sqrt(precision.eps), precision.tiny, *limits, math.sqrt(self.least_area)),
+        )
 
     def _shares(self, losses: Pair) -> Pair:
         """Return the losses as shares of their sum, so that no power of them overflows."""
