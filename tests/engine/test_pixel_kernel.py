@@ -8,7 +8,7 @@ SHAPES = [(1,), (3, 5), (2, 10, 784), (2048,), (2049,), (4, 0, 7)]
 
 @pytest.fixture(scope="module")
 def scaled(interpreted):
-    return interpreted("engram.streams._triton_pixels").scaled
+    return interpreted("engram.kernels.pixels").scaled
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)

@@ -6,12 +6,12 @@ by path. What one step does to the weights that it is given is the same up to ro
 
 import torch
 
-from engram.methods import FinishedTask, laid, method_entry
-from engram.protocol._build import build_method, build_stream
-from engram.protocol._precision import precision
-from engram.protocol._records import StepRecord
-from engram.protocol._stack import one_each
-from engram.protocol._steps import task_steps
+from engram.engine import CudaGraphLoop
+from engram.methods import FinishedTask, method_entry
+from engram.protocol.precision import precision
+from engram.protocol.records import StepRecord
+from engram.protocol.stack import one_each
+from engram.protocol.trainer import build_method, build_stream
 
 ROUNDING = 4  # of a weight, in units of its last place: it is moved, and maybe in two parts
 
@@ -31,14 +31,25 @@ class Taught:
     def begin(self, task):
         """Begin a task, and return how many steps it has."""
         serve = self.stream.train_jointly if self._joint else self.stream.train
-        self._examples = laid(self.method, serve(task))
-        self.method.begin_task(task, self._examples.labels)
-        size = self.method.settings.batch_size
-        self._steps = task_steps(self.method, self.stream, self._examples, size, self.record)
-        return len(self._steps)
+        method = self.method
+        self._examples = method.stage_examples(serve(task))
+        method.begin_task(task, self._examples.labels)
+        size = method.settings.batch_size
+        self._loop = CudaGraphLoop(
+            self._examples, size, capture=method.capturable, kind=method.kind
+        )
+        if self.record is not None:
+            method.begin_recording()
+            self.record.begin_task(len(self._loop), self._examples.labels.device)
+        return len(self._loop)
 
     def take(self, step):
-        self._steps.take(step)
+        with self._loop.advance(step + 1) as steps:
+            for number, stored, labels, position in steps:
+                self.method.locate(position)
+                mix = self.method.observe(number, stored, self.stream.batch(stored, labels))
+                if self.record is not None:
+                    self.record.take(mix, number, position)
 
     def end(self, task):
         self.method.end_task(task, FinishedTask(self._examples))

@@ -12,10 +12,10 @@ sys.path.append(str(Path(__file__).parents[1] / "lab"))
 from in_step import Taught, teach_in_step
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram.engine import Recorded, _recorded
+from engram.engine import CudaGraphLoop, cuda_graphs
 from engram.methods import method_entry, names
 from engram.protocol import run, specify
-from engram.protocol._precision import precision
+from engram.protocol.precision import precision
 from engram.streams import Examples
 from engram.testing._compare import equal
 from engram.testing._course import Subject
@@ -70,8 +70,8 @@ def test_captured_steps_are_plain_ones(method, options):
 @pytest.mark.parametrize("method", ["van", "mega-ii", "gem", "ewc", "rwalk", "multi-task"])
 def test_several_steps_to_a_replay_are_as_many_replays_of_one(method, together, monkeypatch):
     one = run_whole(spec_of(method), [0, 1], device="cuda", deterministic=True)
-    monkeypatch.setattr(_recorded, "TOGETHER", together)
-    monkeypatch.setattr(_recorded, "_LONG", 1)
+    monkeypatch.setattr(cuda_graphs, "TOGETHER", together)
+    monkeypatch.setattr(cuda_graphs, "_LONG", 1)
     assert same_bits(run_whole(spec_of(method), [0, 1], device="cuda", deterministic=True), one)
 
 
@@ -80,16 +80,15 @@ def test_a_sum_without_an_order_has_one_where_the_same_bits_are_asked_for():
     numbers = torch.randn(2, 4000, 50, device="cuda", generator=source)
     examples = Examples(numbers, torch.zeros(2, 4000, dtype=torch.int64, device="cuda"))
 
-    def total(record):
+    def total(capture):
         sums = torch.zeros(3, device="cuda")
 
-        def visit(step, inputs, labels, position):  # noqa: ARG001
-            flat = inputs.flatten()
-            sums.index_add_(0, torch.arange(len(flat), device="cuda") % 3, flat.exp())
-
-        batches = Recorded(examples, 400, visit, record=record)
-        for step in range(len(batches)):
-            batches.take(step)
+        loop = CudaGraphLoop(examples, 400, capture=capture)
+        while loop.step < len(loop):
+            with loop.advance() as steps:
+                for step in steps:
+                    flat = step.inputs.flatten()
+                    sums.index_add_(0, torch.arange(len(flat), device="cuda") % 3, flat.exp())
         return sums
 
     with precision("float32", deterministic=True):

@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "lab"))
 
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram.engine import _mixture
+from engram.engine import rows as engine_rows
 from engram.methods import method_entry, names
 from engram.protocol import Checkpoint, Paused, run, specify
 
@@ -118,5 +118,5 @@ def test_a_step_has_every_run_s_own_rate(rows):
     before, rates = torch.randn(4, 5000), torch.tensor([[0.5], [0.1], [0.0], [2.0]])
     exact = before.double() - rates * (weights.double().unsqueeze(1) @ given.double()).squeeze(1)
     parameters = before.cuda()
-    _mixture.descend_along(parameters, given.cuda(), weights.cuda(), rates.cuda())
+    engine_rows.descend_along(parameters, given.cuda(), weights.cuda(), rates.cuda())
     torch.testing.assert_close(parameters.cpu().double(), exact, rtol=1e-5, atol=1e-5)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from tiny_worlds import EXAMPLES, TASKS, Tiny, run_whole, same_bits, tiny_spec
 
-from engram.engine import Recorded, Rows
+from engram.engine import CudaGraphLoop, Rows
 from engram.errors import EngramError
 from engram.methods import names
 from engram.protocol import Checkpoint, Paused, run
-from engram.protocol._precision import precision, prepare_workspace
+from engram.protocol.precision import precision, prepare_workspace
 from engram.streams import Stream
 
 SENTENCE = "The loss became non-finite in task 2 of 3, at step 4 of 6 (learning_rate 0.5)."
@@ -17,9 +17,11 @@ SENTENCE = "The loss became non-finite in task 2 of 3, at step 4 of 6 (learning_
 
 @pytest.fixture
 def steps(monkeypatch):
-    taken, take = [], Recorded.take
+    taken, advance = [], CudaGraphLoop.advance
     monkeypatch.setattr(
-        Recorded, "take", lambda self, step, stop: taken.append(step) or take(self, step, stop)
+        CudaGraphLoop,
+        "advance",
+        lambda self, stop: taken.append(self.step) or advance(self, stop),
     )
     return taken
 

@@ -11,7 +11,7 @@ from faulty_methods import FAULTS, CountingOpenly, Insatiable, MemorySettings, P
 
 from engram.errors import EngramError
 from engram.methods import Entry, MethodSettings, names
-from engram.methods import _entry as register_of_methods
+from engram.methods import registry as register_of_methods
 from engram.streams import load_mnist
 from engram.testing import check_method
 from engram.testing._host import no_reads

@@ -10,7 +10,7 @@ from engram import streams
 from engram.errors import EngramError
 from engram.methods import FinishedTask, Method
 from engram.methods.van import Van
-from engram.protocol._accuracy import accuracies, curve_point
+from engram.protocol.evaluation import accuracies, curve_point
 from engram.streams._cifar import SplitCifar
 from engram.streams._together import together
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engram.engine import Batch
 from engram.methods import MethodSettings, Setup, method_entry
 from engram.methods.prog_nn import ProgNn
-from engram.models import MLP, _progressive_kept
+from engram.models import MLP, progressive_mlp
 from engram.plan import generator
 from engram.protocol import Checkpoint, Paused, run, specify
 from engram.streams import load_mnist
@@ -76,7 +76,7 @@ def test_it_changes_no_bit_of_what_is_measured(world, seeds, monkeypatch):
         seeds = [DIVERGING[seed] for seed in seeds]
     once = run_whole(specs[world], seeds)
     monkeypatch.setattr(ProgNn, "settled", False)
-    monkeypatch.setattr(_progressive_kept, "_ROOM", 0)
+    monkeypatch.setattr(progressive_mlp, "_ROOM", 0)
     assert same_bits(run_whole(specs[world], seeds), once)
     failures = [outcome["failure"] for outcome in once[0]]
     assert any(failures) == (world == "diverging")
@@ -204,7 +204,7 @@ def test_no_more_is_kept_than_there_is_room_for_and_the_first_comes_first(groups
     """States of 40 units in each of two layers, for six columns and two runs; inputs; places."""
     method, inputs, places = taught()
     one = 4 * 100 * (2 * 2 * 6 * 40 + 30) + 8 * 2 * 30
-    monkeypatch.setattr(_progressive_kept, "_ROOM", groups * one + one // 2)
+    monkeypatch.setattr(progressive_mlp, "_ROOM", groups * one + one // 2)
     parts = inputs[:500].split(100)
     before = [products(method, part, places) for part in parts]
     after = [products(method, part, places) for part in parts]
@@ -226,4 +226,4 @@ def test_frozen_columns_and_the_only_one_take_no_room():
 
 
 def test_a_run_on_a_cpu_takes_150_megabytes_for_it_at_the_most():
-    assert _progressive_kept._room(torch.device("cpu"), 0) == 150_000_000
+    assert progressive_mlp._room(torch.device("cpu"), 0) == 150_000_000

@@ -11,9 +11,9 @@ from torch.nn import functional
 from engram import streams
 from engram.engine import Batch, cross_entropy
 from engram.methods import names
-from engram.methods._exemplars import distillation
+from engram.methods.icarl import distillation
 from engram.protocol import run, specify
-from engram.protocol._accuracy import accuracies
+from engram.protocol.evaluation import accuracies
 from engram.streams._split import _class_shares
 
 # Four tasks of one, two, two and three outputs, in no order; output 3 is nobody's.

@@ -5,8 +5,6 @@ from collections import defaultdict
 import pytest
 from split_worlds import build, marks, start
 
-from engram.methods import laid
-
 SIZE = 10  # of a batch
 
 pytestmark = pytest.mark.usefixtures("split_worlds", "flat")
@@ -28,7 +26,7 @@ def play(name, tasks, seed=0):
     method = start(stream, name, "mega-ii")
     came, read = [], []
     for task in range(tasks):
-        inputs, labels = laid(method, stream.train(task))
+        inputs, labels = method.stage_examples(stream.train(task))
         method.begin_task(task, labels)
         came.append(named(inputs, labels))
         read.append([])

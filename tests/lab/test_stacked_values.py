@@ -13,7 +13,7 @@ from engram import protocol
 from engram.cli._request import TuningRequest
 from engram.cli._tune import tune
 from engram.errors import EngramError
-from engram.methods import Entry, MethodSettings, Setup, _entry, method_entry, names
+from engram.methods import Entry, MethodSettings, Setup, method_entry, names, registry
 from engram.protocol import run, specify, stack_key, stacking
 from engram.rules import Rule
 from engram.runs import Store, record
@@ -59,8 +59,8 @@ def test_a_run_is_the_same_alone_or_stacked_with_other_values(method, name):
             assert together[index][part] == alone[part]
         torch.testing.assert_close(weights(state)[index], weights(own)[0])
         if "bank" in state:  # what is remembered was chosen by the seed alone
-            for part, mine in zip(state["bank"]["table"], own["bank"]["table"], strict=True):
-                assert torch.equal(part[index], mine[0])
+            for column, part in state["bank"]["table"].items():
+                assert torch.equal(part[index], own["bank"]["table"][column][0])
     assert not torch.allclose(weights(state)[0], weights(state)[2], rtol=1e-2)  # it does matter
 
 
@@ -263,7 +263,7 @@ def small(entry):
 
 
 def test_a_setting_called_like_a_field_of_a_spec_is_no_field_of_it(monkeypatch):
-    monkeypatch.setitem(_entry._METHODS, "warm", Entry("warm", warm, WarmSettings))
+    monkeypatch.setitem(registry._METHODS, "warm", Entry("warm", warm, WarmSettings))
     one, other = (tiny_spec("warm", tasks=tasks) for tasks in (2, 3))
     one, other = (replace(each, settings={**each.settings, "tasks": 2}) for each in (one, other))
     assert stack_key(one) != stack_key(other)

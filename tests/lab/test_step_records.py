@@ -9,8 +9,7 @@ from engram.errors import EngramError
 from engram.gradients import Mix
 from engram.methods import method_entry
 from engram.protocol import run, specify
-from engram.protocol._records import COLUMNS, StepRecord
-from engram.protocol._step_facts import paper_cosine, step_facts
+from engram.protocol.records import COLUMNS, StepRecord, paper_cosine, step_facts
 from engram.rules import AGEM, MEGA1, MEGA2
 from engram.streams import load_mnist
 from engram.testing._course import Subject

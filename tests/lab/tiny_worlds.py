@@ -14,7 +14,7 @@ import torch
 from engram.methods import method_entry
 from engram.models import MLP, ResNet
 from engram.plan import generator
-from engram.protocol import _run, specify
+from engram.protocol import specify, trainer
 from engram.settings import Settings
 from engram.streams import Benchmark, Examples, Stream, TestBatch, _names
 
@@ -162,13 +162,15 @@ def run_whole(spec, seeds, **options):
     """
     left = []
 
-    class Kept(_run.Trainer):
-        def train(self):
-            super().train()
-            left.append(self.method.state_dict())
+    built = trainer.build_method
 
-    with patch.object(_run, "Trainer", Kept):
-        outcomes = [asdict(outcome) for outcome in _run.run(spec, seeds, **options)]
+    def build(*given):
+        left.append(built(*given))
+        return left[0]
+
+    with patch.object(trainer, "build_method", build):
+        outcomes = [asdict(outcome) for outcome in trainer.run(spec, seeds, **options)]
+    left[0] = left[0].state_dict()
     for outcome in outcomes:
         assert outcome.pop("seconds") > 0
     return outcomes, left

@@ -9,7 +9,7 @@ from paper_world import DEFAULTS, make_row
 
 from engram import methods
 from engram.protocol import specify
-from engram.protocol._build import build_method, build_stream
+from engram.protocol.trainer import build_method, build_stream
 from engram.report import Claim, Estimate, Part, summarise
 from engram.report.comparison import paired_comparisons
 from engram.report.html.claims import claims_view

@@ -174,9 +174,9 @@ class PermutedMnist(Stream):
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit pixels to [0, 1]."""
         if triton_works(inputs, torch.uint8):
-            from engram.streams import _triton_pixels
+            from engram.kernels import pixels
 
-            return _triton_pixels.scaled(inputs, 1 / _BRIGHTEST)
+            return pixels.scaled(inputs, 1 / _BRIGHTEST)
         return inputs.div(_WHITE)
 
 

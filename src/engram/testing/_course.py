@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engram.gradients import Mix
-from engram.methods import Entry, FinishedTask, MethodSettings, Setup, laid
+from engram.methods import Entry, FinishedTask, MethodSettings, Setup
 from engram.models import stacked
 from engram.plan import generator
 from engram.streams import Examples
@@ -81,7 +81,7 @@ class Course:
         if after is not None and after.mix is None:
             task, step = task + 1, 0
         while task < self.stream.tasks:
-            examples = laid(self.method, self.stream.deal(task))
+            examples = self.method.stage_examples(self.stream.deal(task))
             if step == 0:
                 self._first_of.clear()
                 self.method.begin_task(task, examples.labels.clone())
