@@ -1,6 +1,7 @@
 """The learner: reference passes, current pass, rule, step, memory, in this order."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -198,6 +199,132 @@ def test_a_step_that_breaks_off_leaves_nothing_behind(rule):
     for each in (learner, whole):
         each.observe(*batch(2, 4))
     assert torch.equal(weights(learner), weights(whole))
+
+
+class Normed(nn.Sequential):
+    """A network with running averages."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
+        self.double()
+
+
+def known(learner):
+    """Return all that a learner knows, as one text."""
+    torch.set_printoptions(precision=17)
+    try:
+        return str([learner.model.state_dict(), learner.optimizer.state_dict()["state"]]), str(
+            learner.memory.state_dict()
+        )
+    finally:
+        torch.set_printoptions(profile="default")
+
+
+def normed(rule, **options):
+    model = Normed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    return Learner(model, optimizer, rule, Memory(Fifo(100)), **options)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_a_batch_that_is_not_finite_is_neither_learnt_nor_kept(rule):
+    learner = normed(rule)
+    train(learner, tasks=1)
+    before = known(learner)
+    inputs, classes = batch(1)
+    inputs[2, 3] = math.nan
+    with pytest.raises(EngramError, match=r"Example 2 of the batch.*not finite"):
+        learner.observe(inputs, classes, task=1)
+    assert known(learner) == before
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("row", ["current", "memory"])
+def test_a_loss_that_is_not_finite_changes_nothing(rule, row):
+    """Nor do the running averages, which the passes have moved, nor the optimiser's."""
+    wrong = []
+
+    def loss(model, given, _):
+        plain = cross_entropy(model(given[0]), given[1])
+        return plain * (math.nan if wrong and (len(given[0]) == 5) == (row == "current") else 1)
+
+    learner = normed(rule, loss=loss)
+    train(learner, tasks=1)
+    before, held = known(learner)[0], len(learner.memory)
+    wrong.append(True)
+    if row == "memory" and rule.reference == "none":
+        return
+    named = "memory 1" if row == "memory" and rule.reference == "per task" else row
+    with pytest.raises(EngramError, match=f"The row '{named}' has a loss of nan; the step is ref"):
+        learner.observe(*batch(1, 5), task=1)
+    assert known(learner)[0] == before
+    assert len(learner.memory) == held
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_a_negative_value_is_refused_where_values_are_compared(rule):
+    learner = normed(rule, loss=lambda model, given, _: -model(given[0]).square().mean())
+    before = known(learner)
+    with pytest.raises(EngramError, match="The row 'current' has a value of -"):
+        learner.observe(*batch(0))
+    assert known(learner) == before
+
+
+def test_the_check_can_be_switched_off():
+    learner = normed(
+        MEGA2(), loss=lambda model, given, _: model(given[0]).sum() * math.nan, check_finite=0
+    )
+    learner.observe(*batch(0))
+    assert weights(learner).isnan().any()
+    assert len(learner.memory) == 6
+    for wrong in (-1, True, 0.5):
+        with pytest.raises(EngramError, match="check_finite is"):
+            normed(MEGA2(), check_finite=wrong)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("ask", ["observe", "settle", "end_task", "state_dict"])
+def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, monkeypatch):
+    """The device is a CPU that is not waited for."""
+    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    wrong = []
+
+    def loss(model, given, _):
+        plain = cross_entropy(model(given[0]), given[1])
+        return plain * (math.nan if wrong and len(given[0]) == 5 else 1)
+
+    learner, twin = (normed(rule, loss=loss, check_finite=6) for _ in range(2))
+    for each in (learner, twin):
+        train(each, tasks=1, steps=2)
+    before, buffers = weights(learner), copy.deepcopy(learner.model.state_dict())
+    wrong.append(True)
+    learner.observe(*batch(1, 5), task=1)
+    wrong.clear()
+    for step in range(2):
+        learner.observe(*batch(step), task=1)
+        assert torch.equal(weights(learner), before)
+        for key, buffer in learner.model.state_dict().items():
+            assert torch.equal(buffer, buffers[key])
+    asked = {"observe": lambda: learner.observe(*batch(3), task=1)}
+    with pytest.raises(EngramError, match="In step 3, the row 'current' has a loss of nan"):
+        asked.get(ask, getattr(learner, ask))()
+    assert torch.equal(weights(learner), before)
+    assert str(learner.memory.state_dict()) == str(twin.memory.state_dict())
+    learner.observe(*batch(4), task=1)
+    assert not torch.equal(weights(learner), before)
+    assert weights(learner).isfinite().all()
+    assert len(learner.memory) == 18
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_a_device_that_is_asked_seldom_learns_what_the_host_does(rule, monkeypatch):
+    learner, twin = normed(rule, check_finite=3), normed(rule)
+    train(twin)
+    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    train(learner)
+    torch.testing.assert_close(weights(learner), weights(twin), rtol=1e-9, atol=1e-12)
+    assert list(learner.memory.examples()) == list(twin.memory.examples())
 
 
 def test_the_models_mode_is_the_users():
