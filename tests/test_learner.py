@@ -395,6 +395,100 @@ def test_other_mistakes_are_told():
         learner.load_state_dict({"model": {}})
 
 
+def other_model(state):
+    state["model"] = {key: tensor[:1] for key, tensor in state["model"].items()}
+
+
+def other_key(state):
+    state["model"]["9.weight"] = torch.ones(3)
+
+
+def other_group(state):
+    state["optimizer"]["param_groups"].pop()
+
+
+def fewer_parameters(state):
+    state["optimizer"]["param_groups"][0]["params"].pop()
+
+
+def another_optimizer(state):
+    adam = torch.optim.Adam(network().parameters())
+    state["optimizer"]["param_groups"] = adam.state_dict()["param_groups"]
+
+
+def momentum_of_another_shape(state):
+    state["optimizer"]["state"][3]["momentum_buffer"] = torch.ones(2, dtype=torch.float64)
+
+
+def momentum_of_no_shape(state):
+    state["optimizer"]["state"][1] = 5
+
+
+def other_memory(state):
+    state["memory"]["max_bytes"] = -1
+
+
+def other_policy(state):
+    state["memory"] = build(MEGA2(), Reservoir(7)).memory.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (other_model, "not of this model: .*size mismatch"),
+        (other_key, "not of this model: .*9.weight"),
+        (other_group, "not of this optimizer: "),
+        (fewer_parameters, "not of this optimizer: "),
+        (another_optimizer, "not of this optimizer, SGD: it has no dampening, momentum"),
+        (momentum_of_another_shape, r"its momentum_buffer is of shape \[2\], for .* needs \[3\]"),
+        (momentum_of_no_shape, "not of this optimizer: "),
+        (other_memory, "max_bytes"),
+        (other_policy, "Reservoir"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_state_is_loaded_whole_or_not_at_all(spoil, words, trained):
+    learner, other = build(MEGA2(), Fifo(20)), build(MEGA2(), Fifo(20))
+    train(other)
+    if trained:
+        train(learner, first=5, tasks=1)
+    state = copy.deepcopy(other.state_dict())
+    spoil(state)
+    before, groups = known(learner), str(learner.optimizer.param_groups)
+    with pytest.raises(EngramError, match=words):
+        learner.load_state_dict(state)
+    assert known(learner) == before
+    assert str(learner.optimizer.param_groups) == groups
+    learner.load_state_dict(other.state_dict())
+    assert known(learner) == known(other)
+
+
+def test_an_optimiser_that_needs_a_closure_is_refused():
+    model = network()
+    lbfgs = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(EngramError, match=r"LBFGS.step\(\) needs a closure"):
+        Learner(model, lbfgs, MEGA2(), Memory(Fifo(20)))
+    learner = build(MEGA2(), Fifo(20))
+    with pytest.raises(EngramError, match=r"LBFGS.step\(\) needs a closure"):
+        learner.optimizer = lbfgs
+    learner.observe(*batch(0))
+
+
+def test_a_scheduler_that_wraps_the_step_is_no_closure():
+    learner = build(MEGA2(), Fifo(20))
+    torch.optim.lr_scheduler.StepLR(learner.optimizer, 1)
+    Learner(learner.model, learner.optimizer, MEGA2(), Memory(Fifo(20))).observe(*batch(0))
+
+
+def test_a_learner_says_what_it_is_made_of():
+    learner = build(MEGA2(), Fifo(20), reference_batch=8)
+    learner.observe(*batch(0))
+    told = repr(learner)
+    for part in ("Sequential", "SGD over 4 parameters", "MEGA2(", "6 examples", "Fifo", "=8"):
+        assert part in told
+
+
 def test_a_sentence_of_torchs_ends_once():
     learner = build(MEGA2(), Reservoir(20))
     state = learner.state_dict()

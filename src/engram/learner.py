@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,6 +38,23 @@ if TYPE_CHECKING:
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
 Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
+# What torch raises for a state that does not fit.
+_NO_STATE = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+# What torch's optimisers keep in the shape of the parameter.
+_LIKE_THE_PARAMETER = {
+    "acc_delta",
+    "ax",
+    "exp_avg",
+    "exp_avg_sq",
+    "exp_inf",
+    "grad_avg",
+    "max_exp_avg_sq",
+    "momentum_buffer",
+    "prev",
+    "square_avg",
+    "step_size",
+    "sum",
+}
 Pass: TypeAlias = tuple[str, Batch, Tensor | None]  # a row's name, its batch and tasks
 
 
@@ -126,10 +145,6 @@ class Learner:
             )
         check_rule(rule)
         check_group(process_group)
-        if not hasattr(optimizer, "param_groups"):
-            raise EngramError(
-                f"optimizer must be one of torch's, not a {type(optimizer).__name__}."
-            )
         if loss is cross_entropy and not callable(model):
             raise EngramError(f"model must be one that can be called, not {shown(model)}.")
         _refuse_sharded(model)
@@ -147,6 +162,28 @@ class Learner:
         self._reference_batch = reference_batch
         self._process_group = process_group
         self._guard = Guard(check_finite)
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What takes the steps."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        if not hasattr(optimizer, "param_groups"):
+            raise EngramError(
+                f"optimizer must be one of torch's, not a {type(optimizer).__name__}."
+            )
+        _refuse_closure(optimizer)
+        self._optimizer = optimizer
+
+    def __repr__(self) -> str:
+        return (
+            f"Learner({type(self.model).__name__}, {type(self.optimizer).__name__} over "
+            f"{len(optimized(self.optimizer))} parameters, {self.rule}, a memory of "
+            f"{len(self.memory)} examples by {self.memory.policy}, "
+            f"reference_batch={self._reference_batch})"
+        )
 
     def observe(
         self,
@@ -189,7 +226,7 @@ class Learner:
                     value = _nan_unless(own.finite, loss if value is None else value)
                 yield name, loss, value
 
-        optimizer, buffers = self.optimizer, _copies(self.model)
+        optimizer, buffers = self._optimizer, _copies(self.model)
         parameters, check = optimized(optimizer), self._guard.over(optimizer)
         try:
             mix = self._mix(losses(), parameters, check)
@@ -225,23 +262,35 @@ class Learner:
         return {name: part.state_dict() for name, part in self._parts().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, bit for bit."""
+        """Go on from a `state_dict`, bit for bit; one that does not fit as a whole changes nothing.
+
+        A copy of the model's own state is held meanwhile, on the host.
+        """
         parts = self._parts()
         if not isinstance(state, Mapping) or state.keys() != parts.keys():
             held = [*state] if isinstance(state, Mapping) else shown(state)
             raise EngramError(f"A learner's state holds {[*parts]}, and this one {held}.")
-        for name, part in parts.items():
-            try:
+        own = _on_host(self.model.state_dict())
+        optimizer = dict(vars(self.optimizer))
+        name = ""
+        try:
+            for name, part in parts.items():
                 part.load_state_dict(state[name])
-            except EngramError:
+                if name == "optimizer":
+                    _check_optimizer(self.optimizer, optimizer["state"])
+        except BaseException as error:
+            self.model.load_state_dict(own)
+            vars(self.optimizer).clear()
+            vars(self.optimizer).update(optimizer)
+            if isinstance(error, EngramError) or not isinstance(error, _NO_STATE):
                 raise
-            except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-                told = str(error).rstrip(". ")
-                raise EngramError(f"The state is not of this {name}: {told}.") from error
+            told = str(error).rstrip(". ")
+            raise EngramError(f"The state is not of this {name}: {told}.") from error
         self._guard.forget()
         compare_again(optimized(self.optimizer))  # it may have been loaded on one rank alone
 
     def _parts(self) -> dict[str, Any]:
+        # The memory comes last: it takes over a whole state, or refuses it and stays as it is.
         return {"model": self.model, "optimizer": self.optimizer, "memory": self.memory}
 
     def _passes(self, current: Batch, task: int | None, prepared: Prepared) -> Iterator[Pass]:
@@ -308,6 +357,19 @@ def _refuse_sharded(model: object) -> None:
                 )
 
 
+def _refuse_closure(optimizer: Optimizer) -> None:
+    try:  # of the class: a scheduler of the learning rate puts another step on the optimiser
+        _, *needed = inspect.signature(type(optimizer).step).parameters.values()
+    except (AttributeError, TypeError, ValueError):
+        return
+    for each in needed:
+        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD:
+            raise EngramError(
+                f"{type(optimizer).__name__}.step() needs a {each.name}, which Learner has none "
+                "of: it takes one step, along gradients that are mixed once."
+            )
+
+
 def _copies(model: object) -> list[tuple[Tensor, Tensor]]:
     """Return a model's buffers, and what they hold before a step.
 
@@ -332,6 +394,37 @@ def _put_back(buffers: Iterable[tuple[Tensor, Tensor]], unless: Tensor | None = 
             buffer.copy_(before)
         else:
             torch.where(unless.to(buffer.device), buffer, before, out=buffer)
+
+
+def _on_host(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a model's state."""
+    copies = {}
+    for name, held in state.items():
+        tensor = isinstance(held, Tensor)
+        copies[name] = held.detach().to("cpu", copy=True) if tensor else copy.deepcopy(held)
+    return copies
+
+
+def _check_optimizer(optimizer: Optimizer, before: Mapping[Tensor, Any]) -> None:
+    """Refuse a state that an optimiser has taken over, and that it cannot go on from."""
+    for group in optimizer.param_groups:
+        missing = sorted(optimizer.defaults.keys() - group.keys())
+        if missing:
+            raise EngramError(
+                f"The state is not of this optimizer, {type(optimizer).__name__}: it has no "
+                f"{', '.join(missing)}."
+            )
+    for parameter in optimized(optimizer):
+        for name, held in optimizer.state.get(parameter, {}).items():
+            known = before.get(parameter, {}).get(name)
+            wanted = known.shape if isinstance(known, Tensor) else parameter.shape
+            if isinstance(held, Tensor) and held.shape != wanted:
+                if known is None and name not in _LIKE_THE_PARAMETER:
+                    continue
+                raise EngramError(
+                    f"The state is not of this optimizer: its {name} is of shape "
+                    f"{list(held.shape)}, for a parameter that needs {list(wanted)}."
+                )
 
 
 def _as_batch(given: tuple[Tensor | dict[str, Tensor], ...]) -> Batch:
