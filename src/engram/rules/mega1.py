@@ -27,7 +27,8 @@ class MEGA1(PairRule):
     (1, l_ref / l_t) where l_ref > 1e-10, else (0, 1); ``epsilon`` is not used.
 
     In both, a ratio that has no finite value (l_t is 0, or next to it) gives (0, 1), its limit's
-    direction. Losses are compared by their ratio, so a negative one counts as 0.
+    direction. Losses are compared by their ratio, so a negative one counts as 0; a training step
+    refuses it.
 
     >>> import torch
     >>> MEGA1()(torch.tensor([[0.5, 2.0], [0.0001, 2.0]]))
@@ -45,6 +46,11 @@ class MEGA1(PairRule):
         check_range("epsilon", self.epsilon)
         if not isinstance(self.test, str) or self.test not in _TESTS:
             raise unknown("MEGA1 test", str(self.test), _TESTS)
+
+    @property
+    def compares_losses(self) -> bool:
+        """Yes: the memory's weight is the ratio of the losses."""
+        return True
 
     def _weigh_pair(
         self,

@@ -23,7 +23,7 @@ class MEGA2(PairRule):
 
     so that |update| = |g|. The update is g, weights (1, 0), where no direction is defined: a
     gradient or both losses are 0, or N is 0 up to the precision of ``gram`` (opposite gradients and
-    equal losses). A negative loss counts as 0.
+    equal losses). A negative loss counts as 0; a training step refuses it.
 
     ``balance=False`` takes l_t = l_ref, the bisector of the gradients: the paper's ablation.
 
@@ -53,6 +53,11 @@ class MEGA2(PairRule):
             raise EngramError(f"balance must be True or False, not {shown(self.balance)}.")
         check_range("max_angle", self.max_angle, math.pi)
         check_range("least_area", self.least_area)
+
+    @property
+    def compares_losses(self) -> bool:
+        """Whether the losses decide on the angle, as they do with ``balance``."""
+        return self.balance
 
     def _weigh_pair(
         self, losses: Pair, lengths: tuple[Number, Number, Number], precision: torch.finfo
