@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engram.kernels import triton_works
 from engram.models import MLP
 from engram.plan import generator
 from engram.settings import Settings, setting
@@ -22,8 +21,7 @@ from engram.streams._stream import Examples, Stream, TestBatch
 from engram.streams._test_groups import test_groups
 
 _PIXELS = 784
-_BRIGHTEST = 255
-_WHITE = torch.tensor(_BRIGHTEST, dtype=torch.float32)  # its dtype is that of the quotient
+_WHITE = torch.tensor(255, dtype=torch.float32)  # its dtype is that of the quotient
 _AUTHORS_SEED = 1234
 _JOINT_ROWS = 4_000  # rows permuted at once, so that the index table stays small
 _TESTED = 64  # permutations, those of all runs, that a GPU predicts the test images under at once
@@ -173,10 +171,6 @@ class PermutedMnist(Stream):
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit pixels to [0, 1]."""
-        if triton_works(inputs, torch.uint8):
-            from engram.streams import _triton_pixels
-
-            return _triton_pixels.scaled(inputs, 1 / _BRIGHTEST)
         return inputs.div(_WHITE)
 
 
