@@ -22,7 +22,7 @@ def split_worlds(worlds, monkeypatch):
     """Serve the image benchmarks from small official folders."""
     monkeypatch.setenv("ENGRAM_DATA", str(worlds / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(worlds / "cache"))
-    for module in ("_pixels", "_cub", "_awa"):
+    for module in ("images", "cub", "awa"):
         monkeypatch.setattr(f"engram.data.{module}.SIDE", SIDE)
 
 

@@ -72,14 +72,11 @@ def unpack(archive: Path, into: Path, folder: str, *, limit: int) -> Path:
             (temporary / folder).rename(into / folder)
     except OSError as error:
         if not (into / folder).is_dir():
-            raise EngramError(f"{str(archive)!r} cannot be unpacked: {_told(error)}.") from error
+            reason = error.strerror or str(error)
+            raise EngramError(f"{str(archive)!r} cannot be unpacked: {reason}.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return into / folder
-
-
-def _told(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 def _write(archive: Path, into: Path, folder: str, limit: int) -> None:
