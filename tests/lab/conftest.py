@@ -4,9 +4,9 @@ from split_worlds import SIDE, write_worlds
 
 from engram.models import MLP, ResNet
 from engram.streams import Stream
-from engram.streams._cifar import SplitCifar
-from engram.streams._cub import SplitCub
-from engram.streams._large_images import LargeImages
+from engram.streams.split_awa import SplitAwa
+from engram.streams.split_cifar import SplitCifar
+from engram.streams.split_cub import SplitCub
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +31,9 @@ def narrow(monkeypatch):
     """Make the networks of the image benchmarks two filters wide, in double precision."""
     full = {"large_images": True, "shortcut_norm": False}
     monkeypatch.setattr(SplitCifar, "network", lambda self: ResNet(self.classes, 2))
-    monkeypatch.setattr(LargeImages, "network", lambda self: ResNet(self.classes, 2, **full))
-    for stream in (SplitCifar, LargeImages):
+    for stream in (SplitCub, SplitAwa):
+        monkeypatch.setattr(stream, "network", lambda self: ResNet(self.classes, 2, **full))
+    for stream in (SplitCifar, SplitCub, SplitAwa):
         in_double(monkeypatch, stream, "normalise")
     in_double(monkeypatch, Stream, "initialise")
 
@@ -40,7 +41,7 @@ def narrow(monkeypatch):
 @pytest.fixture
 def flat(monkeypatch):
     """Make them perceptrons of three hidden units on raw pixels, in double precision."""
-    for stream in (SplitCifar, LargeImages):
+    for stream in (SplitCifar, SplitCub, SplitAwa):
         monkeypatch.setattr(stream, "network", lambda self: MLP((self.features, 3, self.classes)))
         monkeypatch.setattr(stream, "normalise", lambda _, inputs: inputs.flatten(2).double() / 255)
     monkeypatch.setattr(SplitCub, "initialise", Stream.initialise)

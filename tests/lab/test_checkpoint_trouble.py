@@ -23,7 +23,7 @@ def published(monkeypatch):
     """PI as it was published, on tasks of 600 examples: seed 2 diverges, seeds 0 and 1 do not."""
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:100], test_labels=mnist.test_labels[:100])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     given = {"learning_rate": "0.1", "strength": "0.1"}
     return specify("permuted-mnist", "pi", tasks=2, examples=600, overrides=given)
 

@@ -70,7 +70,7 @@ CATALOGUE = {
             name="awa2",
             title="Animals with Attributes 2 (Xian et al., 2018)",
             licence="free to use and share, by image (licenses.txt in the archive)",
-            bytes=13_000_000_000,  # its page tells no more digits
+            bytes=13_000_000_000,  # its page gives no more digits
             unpacked=13_000_000_000,
             urls=(
                 "https://cvml.ista.ac.at/AwA2/AwA2-data.zip",

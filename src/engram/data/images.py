@@ -45,7 +45,7 @@ class ImageSet(NamedTuple):
     train_labels: np.ndarray  # int64 [N]
     test_images: np.ndarray  # uint8 [M, 3, H, W]
     test_labels: np.ndarray  # int64 [M]
-    class_names: tuple[str, ...]  # by label; empty where the source does not tell
+    class_names: tuple[str, ...]  # by label; empty where the source names none
     checksum: str  # SHA-256 of shapes, labels and pixels
 
 
