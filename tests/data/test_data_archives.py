@@ -11,8 +11,8 @@ import pytest
 from official_layouts import cifar_arrays, pack, write_cifar_binary
 
 from engram import data
-from engram.data import _archives
-from engram.data._archives import unpack
+from engram.data import archives
+from engram.data.archives import unpack
 from engram.errors import EngramError
 
 FILES = {"birds/a.txt": b"first", "birds/deep/er/b.txt": b"second", "beside.txt": b"not asked for"}
@@ -176,7 +176,7 @@ def test_an_entry_of_less_than_nothing_gives_no_room(tmp_path):
 
 @WRITERS
 def test_too_many_entries_are_refused(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(_archives, "_MOST_ENTRIES", 2)
+    monkeypatch.setattr(archives, "_MOST_ENTRIES", 2)
     with pytest.raises(EngramError, match="has more than 2 entries"):
         unpack(write(tmp_path / "archive"), tmp_path / "into", "birds", limit=1000)
 
@@ -213,13 +213,13 @@ def test_an_archive_of_something_else_is_refused(tmp_path, write):
 
 def test_two_that_unpack_at_once_both_end_well(tmp_path, monkeypatch):
     archive, both = tar(tmp_path / "archive"), threading.Barrier(2, timeout=30)
-    write = _archives._write
+    write = archives._write
 
     def wait(*arguments):
         write(*arguments)
         both.wait()  # each has its files before either is renamed
 
-    monkeypatch.setattr(_archives, "_write", wait)
+    monkeypatch.setattr(archives, "_write", wait)
     found = []
     threads = [
         threading.Thread(

@@ -11,8 +11,8 @@ from full_disk import files_of_at_most
 from official_layouts import cifar_arrays, write_cifar_binary
 
 from engram import data
-from engram.data import _cifar
-from engram.data._cache import cached
+from engram.data.cifar import binary_layout
+from engram.data.images import cached
 from engram.errors import EngramError
 
 PLACE = "cifar-100-binary"
@@ -30,20 +30,20 @@ def content(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def decodings(monkeypatch):
-    """Count how often the files are decoded."""
-    calls = []
-    records = _cifar._records
-    monkeypatch.setattr(_cifar, "_records", lambda path: calls.append(path) or records(path))
-    return calls
+def written(cache):
+    """Return which files hold the decoded images, and when they were written."""
+    return {
+        path: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in (cache / "decoded").iterdir()
+    }
 
 
-def test_the_second_call_decodes_nothing(folder, monkeypatch):
-    calls = decodings(monkeypatch)
+def test_the_second_call_decodes_nothing(folder, cache):
     first = data.load("cifar-100", folder)
-    assert len(calls) == 2
+    before = written(cache)
+    assert len(before) == 2
     second = data.load("cifar-100", folder)
-    assert len(calls) == 2
+    assert written(cache) == before
     assert second.checksum == first.checksum == data.checksum("cifar-100", folder)
     np.testing.assert_array_equal(second.train_images, first.train_images)
 
@@ -161,19 +161,19 @@ def test_pixels_written_over_in_place_are_decoded_anew(folder, cache):
     assert after.checksum == before
 
 
-def test_a_cache_of_before_is_used(folder, cache, monkeypatch):
+def test_a_cache_of_before_is_used(folder, cache):
     data.load("cifar-100", folder)
     (path,) = (cache / "decoded").glob("*.json")
     page = json.loads(path.read_bytes())
     del page["class_names_checksum"]
     path.write_text(json.dumps(page))
-    calls = decodings(monkeypatch)
+    before = written(cache)
     data.load("cifar-100", folder)
-    assert calls == []
+    assert written(cache) == before
 
 
 def test_two_that_decode_at_once_both_end_well(folder, cache):
-    layout = _cifar.binary(folder / PLACE)
+    layout = binary_layout(folder / PLACE)
     both = threading.Barrier(2, timeout=30)
 
     def decode():

@@ -14,8 +14,8 @@ from full_disk import files_of_at_most
 from official_layouts import cifar_arrays, pack, write_cifar_binary
 
 from engram import data
-from engram.data import _download
-from engram.data._catalogue import CATALOGUE
+from engram.data import download
+from engram.data.catalogue import CATALOGUE
 from engram.errors import EngramError
 
 TRAIN, TEST = cifar_arrays(30, seed=1), cifar_arrays(12, seed=2)
@@ -37,7 +37,7 @@ def content(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(_download, "_PAUSE", 0.02)
+    monkeypatch.setattr(download, "_PAUSE", 0.02)
 
 
 def fetch(folder, *behaviours, progress=None):
@@ -175,7 +175,7 @@ def test_an_answer_that_is_none(folder, content):
 
 
 def test_a_server_that_is_busy_is_asked_again_after_longer_and_longer(folder, content, monkeypatch):
-    monkeypatch.setattr(_download, "_PAUSE", 0.1)
+    monkeypatch.setattr(download, "_PAUSE", 0.1)
     busy = Behaviour(content, status=503, refusals=3)
     fetch(folder, busy)
     check(folder)
@@ -228,7 +228,7 @@ def test_a_transfer_that_breaks_off_often_goes_on_as_long_as_much_comes(folder, 
 
 
 def test_a_transfer_that_is_too_slow_ends_and_another_server_goes_on(folder, content, monkeypatch):
-    monkeypatch.setattr(_download, "_WINDOW", 0.3)
+    monkeypatch.setattr(download, "_WINDOW", 0.3)
     slow, second = Behaviour(content, pace=(10, 0.05)), Behaviour(content)
     fetch(folder, slow, second)
     assert len(slow.asked) == 1
@@ -237,7 +237,7 @@ def test_a_transfer_that_is_too_slow_ends_and_another_server_goes_on(folder, con
 
 
 def test_a_transfer_that_is_too_slow_is_told(folder, content, monkeypatch):
-    monkeypatch.setattr(_download, "_WINDOW", 0.3)
+    monkeypatch.setattr(download, "_WINDOW", 0.3)
     with pytest.raises(
         EngramError, match=r"sent less than 1,000 bytes a second.*same command conti"
     ):
@@ -249,7 +249,7 @@ def test_a_transfer_that_is_too_slow_is_told(folder, content, monkeypatch):
 def test_a_server_that_never_comes_to_the_file_is_given_up(
     folder, content, tmp_path, monkeypatch, encrypted
 ):
-    monkeypatch.setattr(_download, "_PATIENCE", 0.3)
+    monkeypatch.setattr(download, "_PATIENCE", 0.3)
     slow = Behaviour(content, hesitation=0.05)
     pair = certificate(tmp_path) if encrypted else None
     monkeypatch.setenv("SSL_CERT_FILE", str(pair[1]) if pair else "")

@@ -33,7 +33,7 @@ def test_a_run_that_diverges_on_its_way_takes_no_other_seed_with_it():
     assert (bad["failure"], other["failure"], fine["failure"]) == (SENTENCE, None, None)
     assert same_bits(fine, alike)
     mine, theirs = (
-        {name: state[name][:1] for name in ("parameters", "total", "pull")}
+        {name: state[name][:1] for name in ("parameters", "total", "penalty_weight")}
         for state in (state, expected)
     )
     assert same_bits(mine, theirs)

@@ -127,7 +127,7 @@ def test_the_page_for_users_shows_a_method_that_conforms(monkeypatch, capsys):
     monkeypatch.setattr(register_of_methods, "_METHODS", dict(register_of_methods._METHODS))
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     page = Path(__file__).parents[2] / "docs" / "methods" / "writing-a-method.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     namespace = {"__name__": "page"}

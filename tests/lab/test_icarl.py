@@ -287,7 +287,7 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_bit_for_bit():
 def test_on_permuted_mnist(task_ids, monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     overrides = {"task_ids": task_ids, "memory_size": "60"}
     spec = specify("permuted-mnist", "icarl", tasks=2, examples=105, overrides=overrides)
     for outcome in run(spec, [0, 1]):

@@ -269,7 +269,7 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_bit_for_bit(algorithm):
 def test_on_permuted_mnist_alone_or_stacked_with_the_authors_settings(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     chosen = specify("permuted-mnist", "mer").settings
     assert [chosen[name] for name in ("learning_rate", "gamma", "draws", "memory_size")] == [
         0.03, 0.1, 50, 5120,

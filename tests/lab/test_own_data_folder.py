@@ -15,7 +15,7 @@ from engram.data import load_photos
 from engram.errors import EngramError
 from engram.models import ResNet
 from engram.protocol import run, specify
-from engram.streams._folder import FolderStream
+from engram.streams.folder import FolderStream
 
 CLASSES = ["ant", "bird", "cat", "dog"]
 

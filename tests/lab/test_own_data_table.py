@@ -17,8 +17,7 @@ from engram.methods import names
 from engram.models import MLP
 from engram.protocol import run
 from engram.streams import benchmark
-from engram.streams._table_inputs import encode
-from engram.streams._table_tasks import by_time, by_value, classes_of
+from engram.streams.table import by_time, by_value, classes_of, encode
 
 
 def rows(found):

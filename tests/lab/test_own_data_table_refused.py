@@ -10,7 +10,7 @@ from own_worlds import read_csv, write_csv
 from engram.data import read_table
 from engram.errors import EngramError
 from engram.protocol import specify
-from engram.streams import _table_inputs, benchmark
+from engram.streams import benchmark, table
 
 
 @pytest.mark.parametrize("delimiter", list(",;\t|"))
@@ -206,7 +206,7 @@ def test_columns_of_too_many_texts_are_refused_before_memory_is_taken(tmp_path, 
     lines = [[row // 2000, row % 2, *([f"v{row % 1000}"] * 10)] for row in range(4_000)]
     path = write_csv(tmp_path / "t.csv", header, lines)
     usual = {"target": "y", "task": "task"}
-    monkeypatch.setattr(_table_inputs, "_MOST_BYTES", 4 * 4_000 * 1_009)
+    monkeypatch.setattr(table, "_MOST_BYTES", 4 * 4_000 * 1_009)
     tracemalloc.start()
     with pytest.raises(EngramError) as caught:
         specify(f"table:{path}", "van", overrides=usual)

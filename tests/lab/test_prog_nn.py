@@ -223,7 +223,7 @@ def test_a_step_reads_nothing_back_to_the_host():
 def test_nothing_is_forgotten(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     spec = specify("permuted-mnist", "prog-nn", tasks=4, examples=300)
     assert spec.settings["learning_rate"] == 0.1
     (outcome,) = run(spec, [0])

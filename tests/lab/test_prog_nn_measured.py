@@ -23,7 +23,7 @@ DIVERGING = {0: 3, 1: 4}  # seeds of Broken that take the places of these
 def small_mnist(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     return specify("permuted-mnist", "prog-nn", tasks=4, examples=30)
 
 

@@ -23,7 +23,7 @@ def few_test_images(monkeypatch):
     """Score on 500 test images instead of 10,000."""
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
 
 
 def small(method, **overrides):

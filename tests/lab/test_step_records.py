@@ -21,7 +21,7 @@ SEEDS = (0, 3)
 def few_test_images(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:100], test_labels=mnist.test_labels[:100])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
 
 
 def small(method, seeds=SEEDS, **options):

@@ -16,7 +16,8 @@ from engram.models import MLP, ResNet
 from engram.plan import generator
 from engram.protocol import specify, trainer
 from engram.settings import Settings
-from engram.streams import Benchmark, Examples, Stream, TestBatch, _names
+from engram.streams import Benchmark, Examples, Stream, TestBatch
+from engram.streams.registry import register
 
 TASKS = 3
 EXAMPLES = 23  # no multiple of four: the last batch of a task is short
@@ -130,7 +131,7 @@ class Broken(Tiny):
 
 
 def _register(name, build):
-    _names._BENCHMARKS[name] = Benchmark(
+    made = Benchmark(
         name=name,
         settings=TinySettings,
         paper_tasks=TASKS,
@@ -138,6 +139,7 @@ def _register(name, build):
         build=build,
         checksum=lambda _: f"{name}-1",
     )
+    register(name, made)
 
 
 _register("tiny", Tiny)

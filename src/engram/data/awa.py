@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engram.data._images import Decoded, Layout
-from engram.data._pixels import SIDE, decode_images
+from engram.data.images import SIDE, Decoded, Layout, decode_images
 from engram.errors import EngramError
 
 _FIRST = 10_001  # the number of a class's first image
 
 
-def awa(folder: Path) -> Layout:
+def awa_layout(folder: Path) -> Layout:
     """Return the layout of ``Animals_with_Attributes2``: classes.txt and ``JPEGImages``.
 
     The label is the class's place in classes.txt. Of a class with n images, in the order of their

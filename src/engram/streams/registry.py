@@ -1,26 +1,24 @@
-"""The benchmarks by name."""
+"""The registry of benchmarks: each by its name."""
 
 from __future__ import annotations
 
 from engram.errors import EngramError, unknown
-from engram.streams import _folder, _table
-from engram.streams._awa import SPLIT_AWA
-from engram.streams._benchmark import Benchmark
-from engram.streams._cifar import SPLIT_CIFAR
-from engram.streams._cub import SPLIT_CUB
-from engram.streams._own_benchmark import OwnBenchmark, filed, is_filed
-from engram.streams._own_tasks import OwnSettings
-from engram.streams._permuted import PERMUTED_MNIST
-from engram.streams._presets import PRESETS
+from engram.streams import folder, table
+from engram.streams.own_data import OwnSettings, filed, is_filed
+from engram.streams.permuted_mnist import PERMUTED_MNIST, PRESETS
+from engram.streams.split_awa import SPLIT_AWA
+from engram.streams.split_cifar import SPLIT_CIFAR
+from engram.streams.split_cub import SPLIT_CUB
+from engram.streams.stream import Benchmark
 
 _BENCHMARKS = {item.name: item for item in (PERMUTED_MNIST, SPLIT_CIFAR, SPLIT_CUB, SPLIT_AWA)}
-_PLACES = {"folder": _folder.folder_benchmark, "table": _table.table_benchmark}
+_PLACES = {"folder": folder.folder_benchmark, "table": table.table_benchmark}
 _FILED = {
-    "folder": (_folder.FolderSettings, _folder.LIKE),
-    "table": (_table.TableSettings, _table.LIKE),
+    "folder": (folder.FolderSettings, folder.LIKE),
+    "table": (table.TableSettings, table.LIKE),
     "tensors": (OwnSettings, PERMUTED_MNIST.name),
 }
-_REGISTERED: dict[str, OwnBenchmark] = {}
+_REGISTERED: dict[str, Benchmark] = {}
 
 
 def names() -> list[str]:
@@ -48,8 +46,8 @@ def benchmark(name: str) -> Benchmark:
     return known[name]
 
 
-def register(name: str, own: OwnBenchmark) -> None:
-    """Make a benchmark known to this process by a name, which no other may have."""
+def register(name: str, made: Benchmark) -> None:
+    """Make a benchmark known to this process by a name, which must be none of the paper's."""
     if name in _BENCHMARKS or name in PRESETS:
         raise EngramError(f"name must not be {name!r}, which is a benchmark of the paper's.")
-    _REGISTERED[name] = own
+    _REGISTERED[name] = made

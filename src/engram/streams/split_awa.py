@@ -8,12 +8,21 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from engram.data import ImageSet, load
-from engram.streams._benchmark import Benchmark
-from engram.streams._large_images import LargeImages
-from engram.streams._other_data import data_name
-from engram.streams._split import AUTHORS_SEED, ImageSettings, Part, only
+from engram.data import load
+from engram.models import ResNet
+from engram.streams.split import (
+    AUTHORS_SEED,
+    ImageSettings,
+    Part,
+    SplitStream,
+    complete,
+    large_resnet,
+    less_means,
+    only,
+)
+from engram.streams.stream import Benchmark, data_name
 
 _NAME = "awa2"
 _CLASSES = 50
@@ -30,7 +39,7 @@ _ANIMALS = (  # AwA2's classes, in the order of its classes.txt
 )
 
 
-class SplitAwa(LargeImages):
+class SplitAwa(SplitStream):
     """The paper's fourth benchmark: 17 tasks of five of 35 classes, drawn anew for each.
 
     The training images of a class are cut into equal parts, in file order, one for each task that
@@ -53,12 +62,13 @@ class SplitAwa(LargeImages):
         tuning: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.autocast = (settings or ImageSettings()).precision == "bfloat16"
+        self._settings = settings or ImageSettings()
         self._classes, self._draws = (_TUNING, _TUNING_TASKS) if tuning else (_TRAINING, _TASKS)
         mine = only(load(_NAME), self._classes)
         super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
 
-    def _cut(self, seed: int, images: ImageSet) -> list[Part]:
+    def _cut(self, seed: int) -> list[Part]:
+        images = self._images
         drawn = _draw(seed, self._draws, self._classes, self.classes_per_task)
         uses = Counter(name for task in drawn for name in task)
         seen = Counter[int]()
@@ -75,7 +85,15 @@ class SplitAwa(LargeImages):
             shift = task * _CLASSES
             labels = images.train_labels[first] + shift, images.test_labels[second] + shift
             parts.append(Part(first, labels[0], second, labels[1]))
-        return parts
+        return complete(parts, self.tasks, self.classes_per_task)
+
+    def network(self) -> ResNet:
+        """Return ResNet-18 as the paper's runs have it."""
+        return large_resnet(self.classes, autocast=self._settings.precision == "bfloat16")
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Take the channels' means off 8-bit pixels."""
+        return less_means(inputs)
 
 
 def _draw(seed: int, count: int, classes: Sequence[int], per_task: int) -> list[list[int]]:

@@ -35,7 +35,7 @@ _DAMAGED = (
 class _Entry(NamedTuple):
     name: str
     plain: bool  # a file or a folder; not a link, not a device
-    size: int  # bytes, as the archive tells
+    size: int  # bytes, as the archive says
     file: IO[bytes] | None  # None for a folder
 
 
@@ -58,7 +58,7 @@ def unpack(archive: Path, into: Path, folder: str, *, limit: int) -> Path:
     The content is written to a temporary folder that is renamed at the end, so what is there is
     whole. The archive is refused if it names an absolute path, ``..``, a link or a device, or if
     it unpacks to more than ``limit`` bytes: those of every entry count, also of one beside the
-    folder, and so does what a tar tells of its entries beyond their first block. Owners, modes and
+    folder, and so does what a tar says of its entries beyond their first block. Owners, modes and
     times are not taken from it. Of two processes that unpack at once, the second to finish leaves
     the first one's.
     """
@@ -72,14 +72,11 @@ def unpack(archive: Path, into: Path, folder: str, *, limit: int) -> Path:
             (temporary / folder).rename(into / folder)
     except OSError as error:
         if not (into / folder).is_dir():
-            raise EngramError(f"{str(archive)!r} cannot be unpacked: {_told(error)}.") from error
+            reason = error.strerror or str(error)
+            raise EngramError(f"{str(archive)!r} cannot be unpacked: {reason}.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return into / folder
-
-
-def _told(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 def _write(archive: Path, into: Path, folder: str, limit: int) -> None:

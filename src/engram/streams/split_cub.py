@@ -14,11 +14,17 @@ from engram.data import ImageSet, checksum, load, load_weights, sources, weights
 from engram.errors import EngramError
 from engram.models import Network, ResNet
 from engram.settings import setting
-from engram.streams._benchmark import Benchmark
-from engram.streams._large_images import LargeImages
-from engram.streams._other_data import data_name
-from engram.streams._shuffled import shuffled_parts
-from engram.streams._split import ImageSettings, Part, only
+from engram.streams.split import (
+    ImageSettings,
+    Part,
+    SplitStream,
+    complete,
+    large_resnet,
+    less_means,
+    only,
+    shuffled_parts,
+)
+from engram.streams.stream import Benchmark, data_name
 
 _NAME = "cub-200-2011"
 _TUNING = range(30)
@@ -27,7 +33,7 @@ _TRAINING = range(30, 200)
 
 @dataclass(frozen=True)
 class CubSettings(ImageSettings):
-    """What Split CUB can be told."""
+    """Settings of Split CUB."""
 
     weights: str = setting(
         "resnet18-imagenet",
@@ -36,7 +42,7 @@ class CubSettings(ImageSettings):
     )
 
 
-class SplitCub(LargeImages):
+class SplitCub(SplitStream):
     """The paper's third benchmark: 17 tasks of ten species, about 300 training images each.
 
     Labels 0 to 29 are for tuning, the others for training; run r shuffles them with numpy's seed
@@ -58,19 +64,27 @@ class SplitCub(LargeImages):
         device: torch.device | str = "cpu",
         images: ImageSet | None = None,  # of the same shape, in place of CUB's
     ) -> None:
-        settings = settings or CubSettings()
-        self.autocast = settings.precision == "bfloat16"
-        self._weights = settings.weights
+        self._settings = settings or CubSettings()
         self._classes = _TUNING if tuning else _TRAINING
         mine = only(images or load(_NAME), self._classes)
         super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
 
-    def _cut(self, seed: int, images: ImageSet) -> list[Part]:
-        return shuffled_parts(seed, images, self._classes, self.classes_per_task)
+    def _cut(self, seed: int) -> list[Part]:
+        parts = shuffled_parts(seed, self._images, self._classes, self.classes_per_task)
+        return complete(parts, self.tasks, self.classes_per_task)
+
+    def network(self) -> ResNet:
+        """Return ResNet-18 as the paper's runs have it."""
+        return large_resnet(self.classes, autocast=self._settings.precision == "bfloat16")
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Take the channels' means off 8-bit pixels."""
+        return less_means(inputs)
 
     @cached_property
     def _pretrained(self) -> dict[str, Tensor]:
-        return {} if self._weights == "none" else load_weights(self._weights)
+        weights = self._settings.weights
+        return {} if weights == "none" else load_weights(weights)
 
     def initialise(self, network: Network, seed: int) -> Tensor:
         """Return a run's own head on the pretrained network."""
@@ -83,8 +97,8 @@ class SplitCub(LargeImages):
                 continue
             if name not in self._pretrained or self._pretrained[name].shape != view.shape:
                 raise EngramError(
-                    f"weights must be a checkpoint of ResNet-18, but {self._weights} has no "
-                    f"{name} of shape {tuple(view.shape)}."
+                    "weights must be a checkpoint of ResNet-18, but "
+                    f"{self._settings.weights} has no {name} of shape {tuple(view.shape)}."
                 )
             view.copy_(self._pretrained[name])
         return parameters

@@ -1,17 +1,27 @@
-"""What a folder of images means: a folder for each class, maybe within one for each task."""
+"""Folders of somebody's own images: a folder for each class, maybe within one for each task."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from engram.data.images import Decoded, ImageSet, Layout, cached, decode_images
 from engram.errors import EngramError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _NOBODYS = {"desktop.ini", "thumbs.db"}  # which Windows leaves; what a Mac leaves is hidden
+_MANY = 500  # images take long enough to decode for a message
+_LOG = logging.getLogger(__name__)
 
 
 class Group(NamedTuple):
@@ -21,29 +31,37 @@ class Group(NamedTuple):
     name: str  # the class's
 
 
-class PhotoTree(NamedTuple):
-    """The images of every group, in natural order."""
+class Photos(NamedTuple):
+    """The images of a folder; a label is the place of its group."""
 
-    train: dict[Group, list[Path]]
-    test: dict[Group, list[Path]]  # empty where no images are set apart
-    passed_over: dict[str, int]  # what else there is: how often each ending, most often first
+    images: ImageSet  # without any test images where the folder has no ``test``
+    groups: tuple[Group, ...]  # by task, then by class, in natural order
+    passed_over: dict[str, int]  # what else is in the folder: how often each ending
 
 
-def photo_tree(folder: Path) -> PhotoTree:
-    """Return a folder's images by task and class; ``train`` and ``test`` in it are told apart."""
-    if not folder.is_dir():
-        told = "is none" if folder.exists() else "does not exist"
-        raise EngramError(f"folder: must be followed by a folder; {str(folder)!r} {told}.")
-    parts = [folder / "train", folder / "test"]
-    if not parts[1].is_dir():
-        groups = _groups(folder)
-        return PhotoTree(groups, {}, _passed_over(folder, groups.values()))
-    if not parts[0].is_dir():
-        raise EngramError(f"{str(folder)!r} has a folder test, but no folder train beside it.")
-    train, test = (_groups(part) for part in parts)
-    _check_in(train, test, parts[0], "test", "training")
-    _check_in(test, train, parts[1], "training", "test")
-    return PhotoTree(train, test, _passed_over(folder, [*train.values(), *test.values()]))
+def load_photos(folder: Path, size: int) -> Photos:
+    """Return a folder's images as squares of ``size`` pixels, mapped from the cache."""
+    tree = _read_tree(folder)
+    places = {group: place for place, group in enumerate(tree.train)}
+    train, test = (
+        [(path, places[group]) for group, paths in part.items() for path in paths]
+        for part in (tree.train, tree.test)
+    )
+    paths = [path for path, _ in train + test]
+
+    def decode() -> Decoded:
+        if len(paths) > _MANY:
+            _LOG.warning("Decoding the %s images of %s, once.", f"{len(paths):,}", folder)
+        return Decoded(
+            train_labels=np.array([group for _, group in train], dtype=np.int64),
+            test_labels=np.array([group for _, group in test], dtype=np.int64),
+            class_names=(),
+            size=(size, size),
+            images=decode_images(paths, partial(_square, size=size)),
+        )
+
+    images = cached(Layout(f"photos-{size}", tuple(paths), decode))
+    return Photos(images, tuple(places), tree.passed_over)
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
@@ -61,6 +79,31 @@ def _rank(part: str) -> tuple[int, int, str]:
         return 1, 0, part.casefold()
     digits = part.lstrip("0")  # not as a number: Python makes none of thousands of digits
     return 0, len(digits), digits
+
+
+class _Tree(NamedTuple):
+    """The images of every group, in natural order."""
+
+    train: dict[Group, list[Path]]
+    test: dict[Group, list[Path]]  # empty where no images are set apart
+    passed_over: dict[str, int]  # what else there is: how often each ending, most often first
+
+
+def _read_tree(folder: Path) -> _Tree:
+    """Return a folder's images by task and class; ``train`` and ``test`` in it are kept apart."""
+    if not folder.is_dir():
+        problem = "is none" if folder.exists() else "does not exist"
+        raise EngramError(f"folder: must be followed by a folder; {str(folder)!r} {problem}.")
+    parts = [folder / "train", folder / "test"]
+    if not parts[1].is_dir():
+        groups = _groups(folder)
+        return _Tree(groups, {}, _passed_over(folder, groups.values()))
+    if not parts[0].is_dir():
+        raise EngramError(f"{str(folder)!r} has a folder test, but no folder train beside it.")
+    train, test = (_groups(part) for part in parts)
+    _check_in(train, test, parts[0], "test", "training")
+    _check_in(test, train, parts[1], "training", "test")
+    return _Tree(train, test, _passed_over(folder, [*train.values(), *test.values()]))
 
 
 def _groups(root: Path) -> dict[Group, list[Path]]:
@@ -146,3 +189,19 @@ def _seen(folder: Path) -> list[Path]:
         return [path for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError as error:
         raise EngramError(f"{str(folder)!r} cannot be read: {error.strerror}.") from error
+
+
+def _square(image: Image.Image, size: int) -> np.ndarray:
+    """Return an opened image as uint8 [size, size, 3], its aspect not kept.
+
+    It is turned as its camera says, and smoothed where it shrinks.
+    """
+    from PIL import Image, ImageOps
+
+    if image.mode.startswith(("I", "F")):
+        raise EngramError(f"it has more than 8 bits a channel (Pillow's mode {image.mode!r}).")
+    image.draft("RGB", (2 * size, 2 * size))  # a JPEG need not be decoded larger than it is used
+    upright = ImageOps.exif_transpose(image)
+    if "transparency" in upright.info:
+        upright = upright.convert("RGBA")  # which Pillow asks for
+    return np.asarray(upright.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))

@@ -1,22 +1,26 @@
-"""Downloads that resume, and that only their checksum declares whole."""
+"""Fetching what is not here: downloads that resume, and that only their checksum declares whole."""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
 import ipaddress
+import os
+import shutil
 import socket
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from engram.data.archives import unpack
+from engram.data.catalogue import Source, data_folder, locate, source
 from engram.errors import EngramError
 
 Progress = Callable[[int, int], None]  # bytes that are here, bytes in all
@@ -30,11 +34,80 @@ _NOTHING_LEFT = 416  # the status of a request for bytes after the last
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # what a server may answer differently in a while
 
 
+def fetch(
+    name: str,
+    folder: Path | None = None,
+    *,
+    urls: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Download a source unless it is there, and return where it lies.
+
+    What is downloaded is checked, unpacked and then removed; ``urls`` stand in for the official
+    addresses, and ``progress`` is called with the bytes that are here and those in all. A second
+    call continues what a first one left. Of two processes that fetch into one folder, one waits.
+    """
+    wanted, where = source(name), data_folder(folder)
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        with _alone(where):
+            found = locate(wanted, where)
+            return found or _fetch(wanted, where, urls or wanted.urls, progress or _silent)
+    except OSError as error:
+        raise EngramError(
+            f"{str(where)!r} cannot be written: {error.strerror or error}."
+        ) from error
+
+
+def _fetch(wanted: Source, where: Path, urls: Sequence[str], progress: Progress) -> Path:
+    if wanted.folder and (where / wanted.folder).exists():
+        raise EngramError(
+            f"{str(where / wanted.folder)!r} is not a whole {wanted.name}: move it away first."
+        )
+    part = where / f"{wanted.file}.part"
+    _check_space(wanted, where, part)
+    limit = wanted.bytes + wanted.bytes // 4
+    _download(urls, part, checksum=wanted.checksum, limit=limit, progress=progress)
+    if not wanted.folder:
+        return part.replace(where / wanted.file)
+    place = unpack(part, where, wanted.folder, limit=2 * wanted.unpacked)
+    part.unlink()
+    return place
+
+
+def _check_space(wanted: Source, where: Path, part: Path) -> None:
+    here = part.stat().st_size if part.exists() else 0
+    needed = max(wanted.bytes - here, 0) + wanted.unpacked
+    free = shutil.disk_usage(where).free
+    if free < needed:
+        raise EngramError(
+            f"{wanted.title} needs {needed / 1e9:.1f} GB in {str(where)!r}, where {free / 1e9:.1f} "
+            "GB are free."
+        )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process fetches into a folder, where the system can tell."""
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):  # Windows; a network drive without locks
+            import fcntl
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+def _silent(here: int, total: int) -> None:
+    """Show no progress."""
+
+
 class _BrokenError(Exception):
     """A transfer that did not come to its end, and why."""
 
 
-def download(
+def _download(
     urls: Iterable[str], part: Path, *, checksum: str, limit: int, progress: Progress
 ) -> None:
     """Bring a file to ``part`` from the first address that has it.
@@ -63,14 +136,14 @@ def _brought(url: str, part: Path, checksum: str, limit: int, progress: Progress
     """Say whether the file that came is the right one; a wrong one is gone."""
     resumed = _size(part) > 0
     _transfer(url, part, limit, progress)
-    if matches(part, checksum):
+    if _matches(part, checksum):
         return True
     part.unlink()
     # What was here before may have been what was wrong: then it is asked for once more, whole.
     return resumed and _brought(url, part, checksum, limit, progress)
 
 
-def matches(path: Path, checksum: str) -> bool:
+def _matches(path: Path, checksum: str) -> bool:
     """Say whether a file has a checksum, which is written as ``sha256:…`` or ``md5:…``."""
     kind, _, wanted = checksum.partition(":")
     with path.open("rb") as file:
@@ -257,7 +330,7 @@ def _opened(part: Path, start: int) -> FileIO:
 
 
 def _write(file: FileIO, piece: bytes, part: Path) -> None:
-    """Write past every buffer, so that a full disk is told by the write that meets it."""
+    """Write past every buffer, so that a full disk is an error of the write that meets it."""
     left = memoryview(piece)
     try:
         while left:

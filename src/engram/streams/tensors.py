@@ -5,21 +5,32 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.data import ImageSet
 from engram.errors import EngramError, shown
 from engram.models import MLP, Network, ResNet
-from engram.streams._benchmark import PERCEPTRONS
-from engram.streams._names import register
-from engram.streams._own_arrays import Arrays, Pair, own_arrays
-from engram.streams._own_benchmark import OwnBenchmark, own_benchmark, plain
-from engram.streams._own_stream import OwnStream
-from engram.streams._own_tasks import OwnSettings, OwnTasks, checked, held_out
-from engram.streams._split import Part
+from engram.streams.own_data import (
+    OwnBenchmark,
+    OwnSettings,
+    OwnStream,
+    OwnTasks,
+    checked,
+    held_out,
+    own_benchmark,
+    plain,
+)
+from engram.streams.registry import register
+from engram.streams.split import Part
+from engram.streams.stream import PERCEPTRONS
+
+Pair = tuple[Tensor | NDArray[Any], Tensor | NDArray[Any]]
+_Arrays = tuple[NDArray[Any], NDArray[Any]]  # inputs, 8-bit or float32, and labels
 
 _HIDDEN = 256
 
@@ -66,15 +77,15 @@ def from_tensors(
             f"name must be of small letters, digits and hyphens, as {usual or 'mine'!r}, "
             f"not {shown(name)}."
         )
-    train = own_arrays("tasks", tasks)
-    test = train if tests is None else own_arrays("tests", tests)
+    train = _checked_arrays("tasks", tasks)
+    test = train if tests is None else _checked_arrays("tests", tests)
     if len(test) != len(train) or test[0][0].shape[1:] != train[0][0].shape[1:]:
         raise EngramError(
             "tests must have a pair for each task, of the same shape: "
-            f"{_told(train)} in tasks, {_told(test)} in tests."
+            f"{_sizes(train)} in tasks, {_sizes(test)} in tests."
         )
     read = partial(_tasks, train, None if tests is None else test)
-    read(OwnSettings())  # so that what is wrong is told at once
+    read(OwnSettings())  # so that what is wrong is said at once
     images = train[0][0].ndim == 4
     own = own_benchmark(
         "tensors",
@@ -89,7 +100,7 @@ def from_tensors(
     return own
 
 
-def _tasks(train: list[Arrays], test: list[Arrays] | None, settings: OwnSettings) -> OwnTasks:
+def _tasks(train: list[_Arrays], test: list[_Arrays] | None, settings: OwnSettings) -> OwnTasks:
     every = [*train, *(test or ())]
     classes, labels = np.unique(np.concatenate([mine for _, mine in every]), return_inverse=True)
     digest = hashlib.sha256()
@@ -111,5 +122,50 @@ def _tasks(train: list[Arrays], test: list[Arrays] | None, settings: OwnSettings
     return checked(OwnTasks(examples, parts, numbered), "tasks", "give tests")
 
 
-def _told(arrays: Sequence[Arrays]) -> str:
+def _sizes(arrays: Sequence[_Arrays]) -> str:
     return f"{len(arrays)} of {list(arrays[0][0].shape[1:])}"
+
+
+def _checked_arrays(name: str, pairs: Sequence[Pair]) -> list[_Arrays]:
+    """Return the inputs and labels of each task; EngramError says what is wrong with one."""
+    if not isinstance(pairs, Sequence) or not pairs:
+        raise EngramError(f"{name} must be a list of pairs (inputs, labels), one for each task.")
+    arrays = [_pair(f"{name}[{place}]", pair) for place, pair in enumerate(pairs)]
+    first = arrays[0][0]
+    for place, (inputs, _) in enumerate(arrays):
+        if inputs.shape[1:] != first.shape[1:] or inputs.dtype != first.dtype:
+            raise EngramError(
+                f"{name}[{place}] must have inputs like those of {name}[0], {first.dtype} "
+                f"{list(first.shape[1:])}, not {inputs.dtype} {list(inputs.shape[1:])}."
+            )
+    return arrays
+
+
+def _pair(name: str, pair: Pair) -> _Arrays:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise EngramError(f"{name} must be a pair (inputs, labels), not a {type(pair).__name__}.")
+    inputs, labels = (_array(name, part) for part in pair)
+    images = inputs.ndim == 4 and inputs.shape[1] == 3
+    if not (inputs.ndim == 2 or images) or labels.shape != inputs.shape[:1] or not len(labels):
+        raise EngramError(
+            f"{name} must have inputs [N, features] or [N, 3, height, width] and labels [N], "
+            f"not {list(inputs.shape)} and {list(labels.shape)}."
+        )
+    if labels.dtype.kind not in "iubU":
+        raise EngramError(
+            f"The labels of {name} must be whole numbers or texts, not {labels.dtype}."
+        )
+    if inputs.dtype != np.uint8:
+        if inputs.dtype.kind not in "fiub":
+            raise EngramError(f"The inputs of {name} must be numbers, not {inputs.dtype}.")
+        inputs = inputs.astype(np.float32)
+        if not np.isfinite(inputs).all():
+            raise EngramError(f"The inputs of {name} must be finite, and one is not.")
+    return inputs, labels
+
+
+def _array(name: str, part: object) -> NDArray[Any]:
+    try:
+        return part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged, sparse, without values
+        raise EngramError(f"{name} must be of arrays, not {shown(part)}: {error}.") from error

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engram.data._images import Decoded, Layout
-from engram.data._pixels import SIDE, decode_images
+from engram.data.images import SIDE, Decoded, Layout, decode_images
 from engram.errors import EngramError
 
+_LISTS = ("images", "image_class_labels", "train_test_split")
 
-def cub(folder: Path) -> Layout:
+
+def cub_layout(folder: Path) -> Layout:
     """Return the layout of ``CUB_200_2011``: lists by image number, and the folder ``images``.
 
     The official split in the official order; the label is the class number less one. Images are
@@ -39,9 +40,6 @@ def cub(folder: Path) -> Layout:
 
     named = [classes] if classes.is_file() else []
     return Layout("cub-200-2011", (*lists, *named, *images.values()), decode)
-
-
-_LISTS = ("images", "image_class_labels", "train_test_split")
 
 
 def _table(path: Path) -> dict[str, str]:

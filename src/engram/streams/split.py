@@ -1,9 +1,12 @@
-"""Streams that deal out the classes of a set of images: every task has classes of its own."""
+"""Streams that deal out the classes of a set of images: every task has classes of its own.
+
+What Split CIFAR, Split CUB, Split AWA and the streams of one's own data have in common.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -15,14 +18,16 @@ from torch import Tensor
 
 from engram.data import ImageSet
 from engram.errors import EngramError
+from engram.models import ResNet
 from engram.plan import generator
 from engram.settings import Settings, setting
-from engram.streams._stream import Examples, Stream, TestBatch
-from engram.streams._together import together
+from engram.streams.stream import Examples, Stream, TestBatch
 
 Numbers = NDArray[np.int64]
 
 AUTHORS_SEED = 1234  # run r of the paper's draws its classes with this and r
+# The paper's runs take the means of blue, green and red off red, green and blue.
+_MEANS = (103.94, 116.78, 123.68)
 _TEST_ROWS = 500  # images of a task that are predicted at once
 _MOST_TEST_ROWS = 2_500  # of several tasks
 _MOST_TEST_VALUES = 2**25  # of all runs' images
@@ -30,7 +35,7 @@ _MOST_TEST_VALUES = 2**25  # of all runs' images
 
 @dataclass(frozen=True)
 class ImageSettings(Settings):
-    """What every stream of images can be told."""
+    """Settings of every stream of images."""
 
     precision: Literal["tf32", "float32", "bfloat16"] = setting(
         "tf32",
@@ -74,7 +79,7 @@ class SplitStream(Stream):
         self._split = "tuning" if tuning else "training"
         self._images = images
         self.features = int(np.prod(images.train_images.shape[1:]))
-        self._parts = [self._checked(self._cut(seed, images)) for seed in seeds]
+        self._parts = [self._cut(seed)[:tasks] for seed in seeds]
         self._owners = self._draw_owners()  # [R, classes], the task an output is of, or -1
         self._tests: dict[int, list[TestBatch]] = {}
         self._test_rows = 0  # of several tasks at once; a CPU has one after the other
@@ -83,21 +88,8 @@ class SplitStream(Stream):
             self._test_rows = min(_MOST_TEST_ROWS, most)
 
     @abstractmethod
-    def _cut(self, seed: int, images: ImageSet) -> list[Part]:
-        """Return the tasks of one run."""
-
-    def _checked(self, parts: list[Part]) -> list[Part]:
-        """Return the tasks that are asked for; each must have images of all its classes."""
-        if self.tasks > len(parts):
-            raise EngramError(f"tasks must be at most {len(parts)}, not {self.tasks}.")
-        for task, part in enumerate(parts[: self.tasks]):
-            for kind, labels in (("training", part.train_labels), ("test", part.test_labels)):
-                if (found := len(np.unique(labels))) < self.classes_per_task:
-                    raise EngramError(
-                        f"The data set must have {kind} images of all {self.classes_per_task} "
-                        f"classes of a task, but in task {task} it has them of {found}."
-                    )
-        return parts[: self.tasks]
+    def _cut(self, seed: int) -> list[Part]:
+        """Return the tasks of one run, at least as many as are asked for."""
 
     def _draw_owners(self) -> Tensor:
         owners = np.full((len(self.seeds), self.classes), -1)
@@ -157,7 +149,7 @@ class SplitStream(Stream):
         if not self._test_rows or type(self).test is not SplitStream.test:
             yield from super().tests(tasks)
             return
-        for batch, parts in together(tasks, self._stored_tests, self._test_rows):
+        for batch, parts in joined_tests(tasks, self._stored_tests, self._test_rows):
             yield batch._replace(inputs=self.normalise(batch.inputs)), parts
 
     def _stored_tests(self, task: int) -> list[TestBatch] | Iterator[TestBatch]:
@@ -172,7 +164,7 @@ class SplitStream(Stream):
         if len({len(part.test) for part in parts}) > 1:
             raise _one_by_one(len(parts))
         labels = np.stack([part.test_labels for part in parts])
-        weights = torch.from_numpy(np.stack([_class_shares(mine) for mine in labels]))
+        weights = torch.from_numpy(np.stack([class_shares(mine) for mine in labels]))
         for start in range(0, labels.shape[1], _TEST_ROWS):
             at = slice(start, start + _TEST_ROWS)
             yield TestBatch(
@@ -192,6 +184,10 @@ class SplitStream(Stream):
         return self._owners == task
 
 
+def _one_by_one(runs: int) -> EngramError:
+    return EngramError(f"seeds must come one by one, not {runs}: their tasks are not equally long.")
+
+
 def only(images: ImageSet, classes: Sequence[int]) -> ImageSet:
     """Return the images of these classes and no others."""
     cut = []
@@ -205,12 +201,92 @@ def only(images: ImageSet, classes: Sequence[int]) -> ImageSet:
     )
 
 
-def _one_by_one(runs: int) -> EngramError:
-    return EngramError(f"seeds must come one by one, not {runs}: their tasks are not equally long.")
+def shuffled_parts(
+    seed: int, images: ImageSet, classes: Sequence[int], per_task: int
+) -> list[Part]:
+    """Return the tasks of a run: the classes in an order of its own, ``per_task`` at a time.
+
+    So the paper's runs deal out the classes of CIFAR and CUB.
+    """
+    order = np.array(classes)
+    # The authors' generator, so that run r meets the classes that theirs met.
+    np.random.RandomState(AUTHORS_SEED + seed).shuffle(order)
+    return [
+        _class_part(images, order[start : start + per_task])
+        for start in range(0, len(order), per_task)
+    ]
 
 
-def _class_shares(labels: Numbers) -> NDArray[np.float64]:
+def _class_part(images: ImageSet, classes: Numbers) -> Part:
+    """Return the task of these classes, with their own labels for outputs."""
+    train = np.flatnonzero(np.isin(images.train_labels, classes))
+    test = np.flatnonzero(np.isin(images.test_labels, classes))
+    return Part(train, images.train_labels[train], test, images.test_labels[test])
+
+
+def complete(parts: Sequence[Part], tasks: int, classes: int) -> list[Part]:
+    """Return so many tasks; each must have images of all its classes, or EngramError is raised."""
+    if tasks > len(parts):
+        raise EngramError(f"tasks must be at most {len(parts)}, not {tasks}.")
+    for task, part in enumerate(parts[:tasks]):
+        for kind, labels in (("training", part.train_labels), ("test", part.test_labels)):
+            if (found := len(np.unique(labels))) < classes:
+                raise EngramError(
+                    f"The data set must have {kind} images of all {classes} "
+                    f"classes of a task, but in task {task} it has them of {found}."
+                )
+    return list(parts[:tasks])
+
+
+def joined_tests(
+    tasks: Sequence[int], batches_of: Callable[[int], Iterable[TestBatch]], most: int
+) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
+    """Join the tasks' batches to such of up to ``most`` examples, with how many each task has.
+
+    One that is larger stays as it is. Examples have no columns.
+    """
+    held, parts = list[TestBatch](), dict[int, int]()
+    for task in tasks:
+        for batch in batches_of(task):
+            count = batch.labels.shape[-1]
+            if held and sum(parts.values()) + count > most:
+                yield _concatenated(held), parts
+                held, parts = [], {}
+            held.append(batch)
+            parts[task] = parts.get(task, 0) + count
+    if held:
+        yield _concatenated(held), parts
+
+
+def _concatenated(batches: Sequence[TestBatch]) -> TestBatch:
+    if len(batches) == 1:
+        return batches[0]
+    axis = batches[0].labels.ndim - 1  # there may be an axis of runs before it
+    inputs = torch.cat([batch.inputs for batch in batches], axis)
+    labels = torch.cat([batch.labels for batch in batches], axis)
+    weights = [batch.weights for batch in batches if batch.weights is not None]
+    return TestBatch(inputs, labels, weights=torch.cat(weights, 1) if weights else None)
+
+
+def class_shares(labels: Numbers) -> NDArray[np.float64]:
     """Return each example's share of the mean of the classes' accuracies."""
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     shares: NDArray[np.float64] = 1 / (len(counts) * counts[places])
     return shares
+
+
+def large_resnet(classes: int, *, autocast: bool) -> ResNet:
+    """Return ResNet-18 as the paper's runs on 224 × 224 images have it.
+
+    It has no max-pool, and no norm on shortcuts.
+    """
+    return ResNet(classes, 64, large_images=True, shortcut_norm=False, autocast=autocast)
+
+
+def less_means(inputs: Tensor) -> Tensor:
+    """Take the channels' means off 8-bit pixels: 224 × 224 images go in as 0 to 255 less a mean."""
+    floats = inputs.float()
+    means = torch.empty(3, 1, 1, device=floats.device)  # filled without a copy from the host
+    for channel, mean in enumerate(_MEANS):
+        means[channel].fill_(mean)
+    return floats.sub_(means)

@@ -11,9 +11,15 @@ from torch import Tensor
 
 from engram.data import ImageSet, checksum, load
 from engram.models import ResNet
-from engram.streams._benchmark import RESNETS, Benchmark
-from engram.streams._shuffled import shuffled_parts
-from engram.streams._split import ImageSettings, Part, SplitStream, only
+from engram.streams.split import (
+    ImageSettings,
+    Part,
+    SplitStream,
+    complete,
+    only,
+    shuffled_parts,
+)
+from engram.streams.stream import RESNETS, Benchmark
 
 _NAME = "cifar-100"
 _TUNING = range(15)
@@ -48,8 +54,9 @@ class SplitCifar(SplitStream):
         mine = only(images, self._classes)
         super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
 
-    def _cut(self, seed: int, images: ImageSet) -> list[Part]:
-        return shuffled_parts(seed, images, self._classes, self.classes_per_task)
+    def _cut(self, seed: int) -> list[Part]:
+        parts = shuffled_parts(seed, self._images, self._classes, self.classes_per_task)
+        return complete(parts, self.tasks, self.classes_per_task)
 
     def network(self) -> ResNet:
         """Return the reduced ResNet-18, of 20 filters."""

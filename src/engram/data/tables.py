@@ -150,12 +150,12 @@ def _named(
     """Return the columns that have a name: one without is the row numbers that pandas writes."""
     given = list(columns) or [[] for _ in header]
     values = [[] if name in ignore else each for name, each in zip(header, given, strict=True)]
-    told = {text: text.strip() for column in values for text in set(column)}
-    told |= {text: "" for text in told if told[text].lower() in _MISSING}
+    cleaned = {text: text.strip() for column in values for text in set(column)}
+    cleaned |= {text: "" for text in cleaned if cleaned[text].lower() in _MISSING}
     named = Columns()
     for name, column in zip(header, values, strict=True):
         if name in named:
             raise EngramError(f"{str(path)!r} has the column {name!r} twice.")
         if name:
-            named[name] = [told[text] for text in column]
+            named[name] = [cleaned[text] for text in column]
     return named

@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engram.data._catalogue import CATALOGUE
-from engram.data._load import located
+from engram.data.catalogue import CATALOGUE, located
 from engram.errors import EngramError, shown
 
 _NAME = "resnet18-imagenet"

@@ -1,37 +1,87 @@
-"""Permuted MNIST: every task is MNIST under a permutation of the pixels of its own."""
+"""Permuted MNIST: every task is MNIST under a permutation of the pixels of its own.
+
+The images ship inside the package, in the folder ``mnist``.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from importlib import resources
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engram.kernels import triton_works
+from engram.errors import EngramError
 from engram.models import MLP
 from engram.plan import generator
-from engram.settings import Settings, setting
-from engram.streams._benchmark import PERCEPTRONS, Benchmark
-from engram.streams._mnist import load_mnist, mnist_checksums
-from engram.streams._stream import Examples, Stream, TestBatch
-from engram.streams._test_groups import test_groups
+from engram.settings import Scalar, Settings, setting
+from engram.streams.stream import PERCEPTRONS, Benchmark, Examples, Stream, TestBatch
 
+_NAME = "permuted-mnist"
+_VALIDATION = 5_000  # the first 5,000 of the 60,000, as the reader behind the paper cuts them
 _PIXELS = 784
-_BRIGHTEST = 255
-_WHITE = torch.tensor(_BRIGHTEST, dtype=torch.float32)  # its dtype is that of the quotient
+_WHITE = torch.tensor(255, dtype=torch.float32)  # its dtype is that of the quotient
 _AUTHORS_SEED = 1234
 _JOINT_ROWS = 4_000  # rows permuted at once, so that the index table stays small
 _TESTED = 64  # permutations, those of all runs, that a GPU predicts the test images under at once
+_ROWS_ON_CPU = 250  # test images of a group
+
+
+class Mnist(NamedTuple):
+    """55,000 training, 5,000 validation and 10,000 test images, flat, 8 bits a pixel."""
+
+    train_images: Tensor  # [55000, 784], uint8
+    train_labels: Tensor  # [55000], int64
+    validation_images: Tensor
+    validation_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+
+@cache
+def load_mnist() -> Mnist:
+    """Read the embedded files; a file that does not match its checksum is refused."""
+    images, labels = _read("train-images-idx3-ubyte", 784), _read("train-labels-idx1-ubyte", 1)
+    test_images, test_labels = (
+        _read("t10k-images-idx3-ubyte", 784),
+        _read("t10k-labels-idx1-ubyte", 1),
+    )
+    labels, test_labels = labels.flatten().long(), test_labels.flatten().long()
+    cut = _VALIDATION
+    return Mnist(images[cut:], labels[cut:], images[:cut], labels[:cut], test_images, test_labels)
+
+
+@cache
+def mnist_checksums() -> dict[str, str]:
+    """Return the SHA-256 of each file's uncompressed content."""
+    text = resources.files("engram.streams").joinpath("mnist/SHA256SUMS").read_text()
+    return {name: checksum for checksum, name in (line.split() for line in text.splitlines())}
+
+
+def _read(name: str, width: int) -> Tensor:
+    file = resources.files("engram.streams").joinpath(f"mnist/{name}.gz")
+    try:
+        content = gzip.decompress(file.read_bytes())
+    except (OSError, EOFError, zlib.error):
+        content = b""  # which no checksum matches
+    if hashlib.sha256(content).hexdigest() != mnist_checksums()[name]:
+        raise EngramError(f"The embedded file {name}.gz is damaged; install the package again.")
+    header = 4 + 4 * content[3]  # the magic number's last byte is the number of dimensions
+    values = np.frombuffer(content, dtype=np.uint8, offset=header).reshape(-1, width)
+    return torch.from_numpy(values.copy())
 
 
 @dataclass(frozen=True)
 class PermutedMnistSettings(Settings):
-    """What the stream can be told."""
+    """Settings of Permuted MNIST."""
 
     shared_permutations: bool = setting(
         False, "all seeds share the authors' one set of permutations, instead of each its own"
@@ -86,11 +136,11 @@ class PermutedMnist(Stream):
         self._tf32 = settings.precision == "tf32"
         few = settings.curve_images
         self._at_once = 1 if self.device.type == "cpu" else max(1, _TESTED // len(self.seeds))
-        self._tests = test_groups(images, labels, self.device)
+        self._tests = _test_groups(images, labels, self.device)
         self._curve_tests = (
             self._tests
             if few >= len(images)
-            else test_groups(images[:few], labels[:few], self.device)
+            else _test_groups(images[:few], labels[:few], self.device)
         )
         self._permutations = self._draw_permutations(settings.shared_permutations)  # [R, T, 784]
 
@@ -173,11 +223,39 @@ class PermutedMnist(Stream):
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit pixels to [0, 1]."""
-        if triton_works(inputs, torch.uint8):
-            from engram.kernels import pixels
-
-            return pixels.scaled(inputs, 1 / _BRIGHTEST)
         return inputs.div(_WHITE)
+
+
+def _shuffled(authors: np.random.RandomState) -> NDArray[np.int64]:
+    pixels = np.arange(_PIXELS)
+    authors.shuffle(pixels)
+    return pixels
+
+
+def _test_groups(
+    images: Tensor, labels: Tensor, device: torch.device
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Cut test images into groups that share their empty pixels, which are left out.
+
+    Returns inputs, labels and pixels of each group; on a GPU there is one.
+
+    Four fifths of MNIST's pixels are zero. Sorted by their left and right edges, 250
+    images need only half of the columns, and evaluation is most of a short run on a CPU.
+    """
+    if device.type != "cpu":
+        groups = [torch.arange(len(images))]
+    else:
+        columns = images.view(-1, 28, 28).amax(1) > 0
+        left = columns.int().argmax(1)
+        right = columns.flip(1).int().argmax(1)
+        order = (left * 28 - right).argsort(stable=True)
+        groups = list(torch.split(order, _ROWS_ON_CPU))
+    cut = []
+    for group in groups:
+        pixels = images[group].amax(0).nonzero().flatten()
+        inputs = images[group][:, pixels].float().div_(255)
+        cut.append((inputs.to(device), labels[group].to(device), pixels))
+    return cut
 
 
 def _checksum(_: PermutedMnistSettings) -> str:
@@ -185,7 +263,7 @@ def _checksum(_: PermutedMnistSettings) -> str:
 
 
 PERMUTED_MNIST = Benchmark(
-    name="permuted-mnist",
+    name=_NAME,
     settings=PermutedMnistSettings,
     paper_tasks=17,
     most_examples=PermutedMnist.most_examples,
@@ -195,7 +273,32 @@ PERMUTED_MNIST = Benchmark(
 )
 
 
-def _shuffled(authors: np.random.RandomState) -> NDArray[np.int64]:
-    pixels = np.arange(_PIXELS)
-    authors.shuffle(pixels)
-    return pixels
+@dataclass(frozen=True)
+class Preset:
+    """A benchmark in a setting of its own: so many tasks, so many examples, so large a memory.
+
+    The paper has figures of these settings and no numbers, and gives neither the memory nor the
+    learning rate. Here a memory has room for ``memory_per_class`` examples of each class of each
+    task, and the methods that keep so many of each class step by ``learning_rate``.
+    """
+
+    benchmark: str
+    tasks: int
+    examples: int
+    memory_per_class: int = 6
+    learning_rate: float = 0.1
+    classes: int = 10
+
+    def settings(self, known: Collection[str], tasks: int) -> dict[str, Scalar]:
+        """Return the values for a method that knows these settings, on so many tasks."""
+        if "memory_per_class" in known:
+            return {"memory_per_class": self.memory_per_class, "learning_rate": self.learning_rate}
+        if "memory_size" in known:  # one pool for all classes, as large in the end
+            return {"memory_size": self.memory_per_class * self.classes * tasks}
+        return {}
+
+
+PRESETS = {f"{_NAME}-{examples}": Preset(_NAME, 20, examples) for examples in (200, 400, 600)} | {
+    f"many-permutations-{tasks}": Preset(_NAME, tasks, 200) for tasks in (30, 50, 70)
+}
+"""The paper's settings with few examples or many tasks, by name."""

@@ -1,18 +1,22 @@
-"""What a stream of tasks promises."""
+"""What a stream of tasks promises, and what a benchmark is before a stream of it is built."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.models import Network
 from engram.plan import generator
-from engram.settings import check_whole
+from engram.settings import Settings, check_whole
 
+PERCEPTRONS = 64  # that train as one on a GPU: twice as fast, a run, as five
+RESNETS = 5  # the same of reduced residual networks: the most that were measured
+OTHER = "other-"  # in front of the checksum of data that is known not to be the paper's
 _MOST_TASKS = 10_000  # of which the accuracies of one run take 800 MB
 
 
@@ -22,7 +26,7 @@ class Batch(NamedTuple):
     With ``groups`` > 1 the batch is that many equal parts, each with a loss and a row of its own.
     ``weights`` [R, B] is each example's share of its part's mean, where the parts are not equally
     long (they are padded with examples of weight 0); None is the plain mean. ``outputs``
-    [R, B, classes] marks the outputs that an example is told apart among, those of its own task;
+    [R, B, classes] marks the outputs that an example is classified among, those of its own task;
     None is all of them.
     """
 
@@ -56,28 +60,11 @@ class TestBatch(NamedTuple):
     weights: Tensor | None = None  # [R, B]
 
 
-def check_tasks(tasks: int) -> None:
-    """Refuse what is no possible number of tasks."""
-    check_whole("tasks", tasks)
-    if tasks < 1:
-        raise EngramError(f"tasks must be at least 1, not {tasks}.")
-    if tasks > _MOST_TASKS:
-        raise EngramError(f"tasks must be at most {_MOST_TASKS:,}, not {tasks}.")
-
-
-def check_each_seed(seeds: object) -> None:
-    """Refuse what are no seeds of runs."""
-    some = list(seeds) if isinstance(seeds, Sequence) else []
-    if not some or not all(isinstance(seed, int) and seed >= 0 for seed in some):
-        told = some or shown(seeds)
-        raise EngramError(f"seeds must be whole numbers of at least 0, one or more, not {told}.")
-
-
 class Stream(ABC):
     """T tasks for each of R runs; a training example is served once.
 
     ``batch`` turns stored inputs into what the network sees. A label is the number of an output;
-    where every task has outputs of its own, ``outputs`` and ``task_outputs`` tell them.
+    where every task has outputs of its own, ``outputs`` and ``task_outputs`` say which.
     """
 
     most_examples: int  # in one task
@@ -159,7 +146,7 @@ class Stream(ABC):
         """Return the network that the paper's runs train on this stream."""
 
     def facts(self) -> dict[str, float]:
-        """Return what results should tell of the data, by name."""
+        """Return what results should say of the data, by name."""
         return {}
 
     def initialise(self, network: Network, seed: int) -> Tensor:
@@ -171,7 +158,7 @@ class Stream(ABC):
         return Batch(self.normalise(stored), labels, outputs=self.outputs(labels))
 
     def outputs(self, labels: Tensor) -> Tensor | None:  # noqa: ARG002
-        """Return the outputs that examples with these labels are told apart among (see Batch)."""
+        """Return the outputs that examples of these labels are classified among (see Batch)."""
         return None
 
     def task_outputs(self, task: int) -> Tensor | None:  # noqa: ARG002
@@ -181,3 +168,49 @@ class Stream(ABC):
     @abstractmethod
     def normalise(self, inputs: Tensor) -> Tensor:
         """Turn stored inputs into the floats that the network sees."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark by name: its settings, how large it is, and how to build a stream of it.
+
+    ``build(seeds, tasks, examples, settings=, tuning=, device=)`` makes the stream: with
+    ``tuning`` one of tuning tasks, which holds no training task. ``checksum(settings)`` names the
+    data under it.
+    """
+
+    name: str
+    settings: type[Settings]
+    paper_tasks: int
+    most_examples: int  # in one task
+    build: Callable[..., Stream]
+    checksum: Callable[[Any], str]
+    most_tasks: int | None = None  # None: as many as are asked for
+    tuning_tasks: int = 3
+    stacks: int = 1  # the most runs of its network that train as one on a GPU
+
+
+def data_name(checksum: str, *, papers: bool) -> str:
+    """Return what results are filed under: the checksum, marked where the data is not the paper's.
+
+    >>> data_name("3d64", papers=False)
+    'other-3d64'
+    """
+    return checksum if papers else f"{OTHER}{checksum}"
+
+
+def check_tasks(tasks: int) -> None:
+    """Refuse what is no possible number of tasks."""
+    check_whole("tasks", tasks)
+    if tasks < 1:
+        raise EngramError(f"tasks must be at least 1, not {tasks}.")
+    if tasks > _MOST_TASKS:
+        raise EngramError(f"tasks must be at most {_MOST_TASKS:,}, not {tasks}.")
+
+
+def check_each_seed(seeds: object) -> None:
+    """Refuse what are no seeds of runs."""
+    some = list(seeds) if isinstance(seeds, Sequence) else []
+    if not some or not all(isinstance(seed, int) and seed >= 0 for seed in some):
+        given = some or shown(seeds)
+        raise EngramError(f"seeds must be whole numbers of at least 0, one or more, not {given}.")
