@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir, TensorStorage
+from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Memory, Reservoir, TensorStorage
 from interruptions import interrupted
 
 PACKAGE = "engram.memory"
@@ -54,7 +55,7 @@ def comparable(value):
         return {name: comparable(own) for name, own in value.items()}
     if isinstance(value, tuple):
         return tuple(map(comparable, value))
-    return value.tolist() if isinstance(value, torch.Tensor) else value
+    return value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value
 
 
 def told(memory):
@@ -93,6 +94,69 @@ def check_every_line(memory, change):
 @pytest.mark.parametrize("name", MEMORIES)
 def test_a_change_is_made_or_not_begun(name, change):
     check_every_line(MEMORIES[name](), CHANGES[change])
+
+
+def check_two_lines(memory, change):
+    after, victim = copy.deepcopy(memory), copy.deepcopy(memory)
+    change(after)
+    known, lengths = [told(memory), told(after)], [len(memory), len(after)]
+    futures, lines = [future(copy.deepcopy(memory)), future(after)], 1
+    while interrupted(partial(change, victim), PACKAGE, lines):
+        lines, victim = lines + 8, copy.deepcopy(memory)
+    twice = 0
+    for first in range(1 + lines % 5, lines, max(1, lines // 7)):
+        second, came = 1 + first % 3, 2
+        while came == 2:
+            victim = copy.deepcopy(memory)
+            came = interrupted(partial(change, victim), PACKAGE, first, second)
+            twice += came == 2
+            interrupted(partial(len, victim), PACKAGE, 1 + second % 23)  # and while it is finished
+            assert len(victim) in lengths, f"at {first} and {second}"
+            assert told(victim) in known, f"at {first} and {second}"
+            assert not victim._ledger._filing.journal
+            if second % 4 == 0:
+                expected = futures[known.index(told(victim))]
+                assert future(victim) == expected, f"at {first} and {second}"
+            second += 3
+    assert twice > 10
+
+
+@pytest.mark.parametrize("change", ["add", "add by name", "erase"])
+@pytest.mark.parametrize("name", MEMORIES)
+def test_what_is_interrupted_again_while_it_is_undone_is_finished_by_what_comes_next(name, change):
+    check_two_lines(MEMORIES[name](), CHANGES[change])
+
+
+@pytest.mark.parametrize("policy", [ClassRing(2), ClassSample(2), Fifo(4), Reservoir(4)], ids=repr)
+def test_so_is_a_change_of_a_ledger_alone(policy):
+    def fill(ledger):
+        ledger.add(0, [0, 1, 2, 0, 1], ids=[*"abcde"], tags={"source": "x"})
+
+    def change(ledger):
+        ledger.add(1, [0, 0, 0, 1, 2], ids=["a", 7, "new", 8, 9])
+
+    def books(ledger):
+        return comparable(ledger.state_dict())
+
+    before = Ledger(policy)
+    fill(before)
+    once = copy.deepcopy(before)
+    change(once)
+    again = copy.deepcopy(once)
+    change(again)
+    states, twice = [books(ledger) for ledger in (before, once, again)], 0
+    for first in range(1, 400, 17):
+        second, came = 1 + first % 3, 2
+        while came == 2:
+            victim = copy.deepcopy(before)
+            came = interrupted(partial(change, victim), PACKAGE, first, second)
+            twice += came == 2
+            if second % 2:
+                assert books(victim) in states[:2], f"at {first} and {second}"
+            change(victim)
+            assert books(victim) in states[1:], f"at {first} and {second}"
+            second += 3
+    assert twice > 10
 
 
 @pytest.mark.parametrize("memory", [Memory(ClassRing(2)), Memory(Fifo(9), max_bytes=99)])
@@ -152,6 +216,7 @@ def test_a_state_is_taken_over_or_not():
     memory = Memory(Fifo(4), max_bytes=1000)
     memory.add(batch(60, 3), tasks=5)
     check_every_line(memory, lambda own: own.load_state_dict(state))
+    check_two_lines(memory, lambda own: own.load_state_dict(state))
 
 
 def test_an_interrupted_sample_leaves_no_draws_of_another_question():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
+import pickle
 import sys
 import threading
 import time
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.memory import ClassRing, Memory, Reservoir
+from engram.memory import ClassRing, Fifo, IndexStorage, Ledger, Memory, Reservoir
 
 SECONDS = 0.5
 
@@ -94,6 +96,91 @@ def test_a_memory_can_be_saved_while_it_goes_on(tmp_path):
             yield sample
 
     assert meanwhile(work, watch) == []
+
+
+COPIES = {
+    "deep": copy.deepcopy,
+    "shallow": copy.copy,
+    "pickle": lambda own: pickle.loads(pickle.dumps(own)),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("policy", [Reservoir(500), ClassRing(40, include_current=True)], ids=repr)
+def test_a_copy_that_is_made_meanwhile_is_whole(policy, way):
+    memory, start = Memory(policy), 0
+    memory.add(examples(0, 5)[0], ids=[*range(5)], tasks=0)
+
+    def work():
+        nonlocal start
+        batch, ids = examples(start, 50)
+        memory.add(batch, ids=ids, tasks=0)
+        start += 50
+        memory.erase(ids=ids[::7])
+
+    def watch():
+        twin = COPIES[way](memory)
+        held = twin.read(range(len(twin)))
+        if held.batch[0][:, 5].tolist() != held.ids or len(set(held.ids)) != len(twin):
+            yield held.ids
+        if any(row % 10 != label for row, label in zip(held.ids, held.labels, strict=True)):
+            yield held.labels
+        twin.add(examples(0, 3)[0], ids=["a", "b", "c"], tasks=0)
+
+    assert meanwhile(work, watch) == []
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_of_the_storage_or_of_a_ledger_is_whole_as_well(way):
+    memory, ledger, start = Memory(Fifo(300)), Ledger(ClassRing(30)), 0
+    memory.add((torch.zeros(300, 64), torch.zeros(300)))
+
+    def work():
+        nonlocal start
+        start += 300
+        numbers = torch.full((300,), float(start))
+        memory.add((numbers.unsqueeze(-1).expand(-1, 64), numbers))
+        ledger.add(tasks=0, labels=[start % 7] * 50, ids=[*range(start, start + 50)])
+
+    def watch():
+        image, number = COPIES[way](memory.storage).read(torch.arange(300))
+        if len(set(number.tolist())) != 1 or (image != number.unsqueeze(-1)).any():
+            yield number
+        twin = COPIES[way](ledger)
+        if len({len(twin), len(twin.ids), len(twin.tags), len(twin.tasks)}) != 1:
+            yield twin
+        for id, label in zip(twin.ids, twin.labels.tolist(), strict=False):
+            if (id - id % 300) % 7 != label:
+                yield id
+        twin.add(tasks=0, labels=[1])
+
+    assert meanwhile(work, watch) == []
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_is_a_memory_of_its_own(way):
+    memory = Memory(Fifo(10))
+    memory.add(examples(0, 5)[0])
+    twin = COPIES[way](memory)
+    memory.erase(ids=[0])
+    memory.add(examples(5, 1)[0])
+    assert twin.sample(9).ids == [*range(5)]
+    twin.add(examples(7, 1)[0])
+    assert 7 not in memory.sample(9).batch[0]
+    assert twin.erasures == []
+
+
+def test_a_copy_shares_what_the_copies_around_it_share():
+    data = (torch.arange(10.0), torch.arange(10))
+    storage = IndexStorage(data)
+    memory = Memory(Fifo(4), storage)
+    memory.add(torch.arange(3))
+    twin, own, both = copy.deepcopy((memory, storage, memory))
+    assert twin is both
+    assert twin.storage is own
+    assert own is not storage
+    memory.add(torch.arange(3, 6))
+    assert twin.sample(4).batch[0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads

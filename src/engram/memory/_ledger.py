@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from engram.errors import EngramError
 from engram.memory._columns import Ids, Integers
 from engram.memory._entries import Entries
 from engram.memory._example import Tags, Where
+from engram.memory._lock import deep_copy, new_lock
 from engram.memory._moves import Moves
 from engram.memory._policies import Policy, natural, policy_from_json, policy_to_json, positive
 from engram.memory._state import from_bytes, load_filing, save_filing, to_bytes
@@ -45,6 +47,8 @@ class Ledger(Entries):
         if max_examples is not None:
             positive("max_examples", max_examples)
         super().__init__(policy, max_examples, natural("seed", seed))
+        self.lock = new_lock()
+        """Held while the books change; a memory makes its storage's lock that of its ledger."""
 
     def restrict(self, max_examples: int) -> None:
         """Lower the budget; only while nothing is held."""
@@ -64,32 +68,58 @@ class Ledger(Entries):
         ``tasks`` may be one integer for all. ``count`` is needed only where nothing else tells how
         many examples there are. A storage follows `moves` before it writes.
         """
-        batch = self.prepare(tasks, labels, ids, tags, count=count)
-        return self.change(lambda: np.array(self.file(batch), np.int64))
+        with self.lock:
+            self.undo()
+            batch = self.prepare(tasks, labels, ids, tags, count=count)
+            return self.change(lambda: np.array(self.file(batch), np.int64))
 
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
         if not self.policy.include_current:
-            self._by_task = None  # first: an interruption never leaves it behind
-            self._filing.slots.sealed = len(self)
+            with self.lock:
+                self.undo()
+                self._by_task = None  # first: an interruption never leaves it behind
+                self._filing.slots.sealed = len(self)
 
     def erase(self, ids: Ids | None = None, where: Where | None = None) -> Moves | None:
         """Drop these for good: their ids, held or not, never enter again.
 
         Returns what a storage has to move and to clear; None if nothing was held.
         """
-        leaving = self.named(ids, where)
-        return self.change(lambda: self.drop(leaving))
+        with self.lock:
+            self.undo()
+            leaving = self.named(ids, where)
+            return self.change(lambda: self.drop(leaving))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return a copy of everything: it is read later than it is asked for."""
+        with self.lock:
+            return copy.deepcopy(self._parts())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, lock=new_lock())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+        """Return a copy of everything as it is between two changes."""
+        with self.lock:
+            return deep_copy(self, self._parts(), memo)
+
+    def _parts(self) -> dict[str, Any]:
+        """Return all but the lock: that of a copy is its own."""
+        self.undo()
+        return {name: part for name, part in vars(self).items() if name != "lock"}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything, the generator included, as arrays and JSON values."""
-        return {
-            "policy": policy_to_json(self.policy),
-            "generator": self._generator.bit_generator.state,
-            "next_id": self._next_id,
-            "erased": to_bytes(list(self._erased)),
-            "filing": save_filing(self._filing),
-        }
+        with self.lock:
+            self.undo()
+            return {
+                "policy": policy_to_json(self.policy),
+                "generator": self._generator.bit_generator.state,
+                "next_id": self._next_id,
+                "erased": to_bytes(list(self._erased)),
+                "filing": save_filing(self._filing),
+            }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy, bit for bit."""

@@ -1,14 +1,19 @@
-"""Locks that a forked process finds free, and what they guard whole."""
+"""Locks that a forked process finds free, and what they guard whole; copies of that."""
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
-from weakref import WeakSet
+import weakref
+from typing import Any, TypeVar
 
-_guard = threading.Lock()  # of which locks there are
+Guarded = TypeVar("Guarded")
+
 _forking = threading.Lock()  # one thread at a time
-_locks: WeakSet[threading.RLock] = WeakSet()
+# Which locks there are. No lock guards this: a set is changed and copied in one step, and what
+# interrupts a thread could leave that lock taken.
+_locks: set[weakref.ref[threading.RLock]] = set()
 _taken: list[threading.Lock | threading.RLock] = []
 
 
@@ -19,18 +24,16 @@ def new_lock() -> threading.RLock:
     one held would stay taken for ever. So whoever forks takes all of them first.
     """
     lock = threading.RLock()
-    with _guard:
-        _locks.add(lock)
+    _locks.add(weakref.ref(lock, _locks.discard))
     return lock
 
 
 def _take_all() -> None:
     _take(_forking)
-    with _guard:
-        locks = list(_locks)
-    for lock in locks:
-        _take(lock)
-    _take(_guard)  # last: who holds one of the others may make a new one
+    for reference in _locks.copy():
+        lock = reference()
+        if lock is not None:
+            _take(lock)
 
 
 def _take(lock: threading.Lock | threading.RLock) -> None:
@@ -45,3 +48,11 @@ def _free_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # where processes fork
     os.register_at_fork(before=_take_all, after_in_parent=_free_all, after_in_child=_free_all)
+
+
+def deep_copy(original: Guarded, state: dict[str, Any], memo: dict[int, Any]) -> Guarded:
+    """Return a copy with a deep copy of the state, for whoever holds the original's lock."""
+    twin = object.__new__(type(original))
+    memo[id(original)] = twin
+    twin.__setstate__(copy.deepcopy(state, memo))  # type: ignore[attr-defined]
+    return twin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from engram.memory._dtypes import finite_flag, first_not_finite, is_finite
 from engram.memory._example import Erasure, Example, Sample, Tags, Where
 from engram.memory._journal import Journal, undo
 from engram.memory._ledger import Ledger
-from engram.memory._lock import new_lock
+from engram.memory._lock import deep_copy
 from engram.memory._moves import Moves
 from engram.memory._policies import Policy, natural, policy_from_json, positive
 from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors, trusting_nobody
@@ -130,8 +131,10 @@ class Memory:
             told = shown(allow_nonfinite)
             raise EngramError(f"allow_nonfinite is {told}; it must be True or False.")
         ledger = Ledger(policy, max_examples=max_examples, seed=seed)
-        self._lock = new_lock()  # of whatever reads or changes the memory
         self.storage = TensorStorage() if storage is None else storage
+        # One lock for whatever reads or changes the memory: a second one could be taken before it
+        # by one thread and after it by another.
+        self._lock = ledger.lock = self.storage.lock
         self._ledger = ledger
         self._draws = Draws(natural("seed", seed))
         self._table: Indices | None = None
@@ -258,7 +261,7 @@ class Memory:
             self._settle()
         if not self._undone:
             if prepared.finite is not None:
-                valid = valid & prepared.finite.to(valid.device)
+                valid = valid.to(prepared.finite.device) & prepared.finite
             home = self.storage.home(prepared.tensors)
             if home.type != "cpu" or valid.is_cpu:
                 valid = valid.to(home)
@@ -530,6 +533,7 @@ class Memory:
             raise EngramError(f"A memory's state holds {sorted(parts)}, and this one {held}.")
         with trusting_nobody():
             ledger, draws = Ledger(self.policy), Draws(0)
+            ledger.lock = self.storage.lock
             ledger.load_state_dict(to_arrays(state["ledger"]))
             draws.load_state_dict(to_arrays(state["draws"]))
             records = from_bytes(state["erasures"].cpu().numpy())
@@ -609,10 +613,24 @@ class Memory:
             return memory
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the views and the lock behind: those of a copy are its own."""
-        state = {**vars(self), "_table": None, "_views": []}
-        del state["_lock"]
-        return state
+        """Return a copy of what may change: it is read later than it is asked for."""
+        with self._lock:
+            parts = self._parts()
+            changing = {name: parts.pop(name) for name in ("_ledger", "_draws", "erasures")}
+            return {**parts, **copy.deepcopy(changing), "storage": copy.copy(self.storage)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=new_lock())
+        vars(self).update(state)
+        self._lock = self._ledger.lock = self.storage.lock
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
+        """Return a copy of everything as it is between two changes."""
+        with self._lock:
+            return deep_copy(self, self._parts(), memo)
+
+    def _parts(self) -> dict[str, Any]:
+        """Return all but the views and the lock: those of a copy are its own."""
+        self._settle()
+        parts = {**vars(self), "_table": None, "_views": []}
+        del parts["_lock"]
+        return parts

@@ -12,6 +12,7 @@ from torch import Tensor
 from engram.errors import EngramError, shown
 from engram.memory._allocation import allocate
 from engram.memory._dtypes import as_rows, check_on_device, row_dtype
+from engram.memory._lock import deep_copy, new_lock
 from engram.memory._moves import Moves
 from engram.memory._places import Places
 from engram.memory._structure import (
@@ -56,6 +57,8 @@ class TensorStorage:
             raise EngramError(
                 f"device is {shown(device)}; give one such as 'cpu' or 'cuda:0'."
             ) from None
+        self.lock = new_lock()
+        """Held by a memory that reads or changes the storage, and by who copies it."""
         self.rows = 0
         """How many rows are allocated."""
         self._structure: Structure | None = None
@@ -201,6 +204,23 @@ class TensorStorage:
     def _as_added(self, rows: list[Tensor]) -> list[Tensor]:
         """Return rows in the dtypes of the examples that they hold."""
         return [row.view(dtype) for row, (_, dtype) in zip(rows, self.examples, strict=True)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return a copy of the rows with the rest: it is read later than it is asked for."""
+        with self.lock:
+            return {**self._parts(), "_rows": [row.clone() for row in self._rows]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, lock=new_lock())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TensorStorage:
+        """Return a copy of everything as it is between two changes."""
+        with self.lock:
+            return deep_copy(self, self._parts(), memo)
+
+    def _parts(self) -> dict[str, Any]:
+        """Return all but the lock: that of a copy is its own."""
+        return {name: part for name, part in vars(self).items() if name != "lock"}
 
     def state_dict(self, length: int) -> dict[str, Any]:
         """Return the first ``length`` rows (not copied) and their structure."""
