@@ -70,6 +70,13 @@ def test_a_folder_is_no_file(tmp_path):
         run_bench(device="cpu", json_path=tmp_path, measure=lambda *_: pytest.fail("measured"))
 
 
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+    (tmp_path / "text").write_text("no folder")
+    place = tmp_path / "text" / "performance-here.json"
+    with pytest.raises(EngramError, match=r"performance-here\.json' cannot be written"):
+        run_bench(device="cpu", json_path=place, measure=lambda *_: pytest.fail("measured"))
+
+
 @pytest.fixture
 def page(tmp_path):
     """A page with one block, and what makes it anew."""

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -40,18 +40,26 @@ def one_line(text: object) -> str:
 class VisibleStream:
     """A stream for text that writes `visible` text to another one.
 
-    It has all that the other has but ``buffer``: bytes would pass it by.
+    It has all that the other has but ``buffer``: bytes would pass it by. One that is ``lossy``
+    forgets what the other cannot take, as a full disk or a pipe that nobody reads.
     """
 
     buffer = None
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, lossy: bool = False) -> None:
         self.stream = stream
+        self._forgiven = (OSError,) if lossy else ()
 
     def write(self, text: str) -> int:
         """Write a text; return how many letters it has."""
-        self.stream.write(visible(text))
+        with suppress(*self._forgiven):
+            self.stream.write(visible(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        with suppress(*self._forgiven):
+            self.stream.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write texts."""
@@ -82,19 +90,20 @@ def guard_streams() -> None:
     """Let all that this process prints pass here, whoever prints it.
 
     A stream that the process was started without leads nowhere, and a letter that a stream cannot
-    take is written as an escape.
+    take is written as an escape. No work is lost because stderr takes nothing any more.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # in this order they take the numbers 0, 1 and 2
             stream = Path(os.devnull).open(mode)  # noqa: SIM115 (as long as the process lives)
             os.set_inheritable(stream.fileno(), True)  # or else it is closed in the workers
             setattr(sys, name, stream)
+    last = sys.stderr
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):  # a path or an old terminal may not take every letter
             stream.reconfigure(errors="backslashreplace")
         if not isinstance(stream, VisibleStream):
-            setattr(sys, name, VisibleStream(stream))
+            setattr(sys, name, VisibleStream(stream, lossy=stream is last))
     os.environ["PYTHON_COLORS"] = "0"  # a later Python's tracebacks have escapes of their own
 
 

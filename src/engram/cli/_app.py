@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -42,31 +41,30 @@ app.command()(_findings.report)
 def main() -> None:
     """Run the command line; all that it prints passes `engram.terminal`."""
     with guarded_streams() as streams:
+        code: str | int | None = 0
         try:
             app(prog_name="engram")
         except SystemExit as ended:
-            code = _deliver(streams)
-            sys.exit(ended.code or code)
+            code = ended.code
+        except OSError as error:  # of the streams: of any other one a command makes a sentence
+            code = _lost(error)
+        for stream in streams:
+            try:
+                stream.flush()
+            except OSError as error:
+                with Path(os.devnull).open("w") as nowhere:  # or Python tries again, and complains
+                    os.dup2(nowhere.fileno(), stream.fileno())
+                if stream is streams[0]:
+                    code = code or _lost(error)
+        sys.exit(code)
 
 
-def _deliver(streams: Iterable[TextIO]) -> int:
-    """Write what was printed; return the exit code, that of an error where it cannot be written.
-
-    Whoever reads our output may have had enough; a disk may take no more.
-    """
-    code = 0
-    for stream in streams:
-        try:
-            stream.flush()
-        except OSError as error:
-            with Path(os.devnull).open("w") as nowhere:  # or it is tried again, with a traceback
-                os.dup2(nowhere.fileno(), stream.fileno())
-            if isinstance(error, BrokenPipeError):
-                code = 1
-            else:
-                code = 2
-                print(f"engram: Not all could be printed: {error.strerror}.", file=sys.stderr)
-    return code
+def _lost(error: OSError) -> int:
+    """Return the exit code for what stdout did not take, and say so; a reader may have enough."""
+    if isinstance(error, BrokenPipeError):
+        return 1
+    print(f"engram: Not all could be printed: {error.strerror}.", file=sys.stderr)
+    return 2
 
 
 def _show_version(wanted: bool) -> None:
@@ -77,12 +75,18 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _engram(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (its callback does it)
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    pass
+    with one_sentence():
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # of which torch would die when it is imported
+            raise EngramError(
+                "The folder that this is called in is gone: go to another one."
+            ) from None
 
 
 @data_app.callback(invoke_without_command=True)

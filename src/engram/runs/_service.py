@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -30,6 +31,7 @@ _NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as torch and Triton, cuBLAS an
 def serve(pipe: Connection, run: Run, device: str) -> None:
     """Train unit after unit until there is no more to hear."""
     os.dup2(2, 1)  # whatever a library prints must not mix with the parent's JSON
+    sys.stdout = sys.stderr  # the other one may have been a file's, and knows nothing of it
     guard_streams()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     service = _Service(pipe, run, device)

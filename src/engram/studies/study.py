@@ -72,7 +72,7 @@ def _source(target: str) -> _Source:
         names = [*study_names(), "the path of a .toml file"]
         raise unknown("study", target, names)
     try:
-        return _Source(target, Path(target).read_bytes().decode())
+        return _Source(target, Path(target).read_bytes().decode("utf-8-sig"))
     except (OSError, ValueError) as error:  # a value: no name for a file, or no UTF-8 in it
         raise EngramError(f"{target!r} cannot be read: {error}.") from error
 
