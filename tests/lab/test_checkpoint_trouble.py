@@ -46,7 +46,7 @@ def test_pi_as_published_takes_no_other_seed_with_it(published):
     assert (other["failure"], fine["failure"]) == (None, None)
     assert same_bits(fine, alike)
     mine, theirs = (
-        {name: state[name][:1] for name in ("parameters", "total", "pull")}
+        {name: state[name][:1] for name in ("parameters", "total", "penalty_weight")}
         for state in (state, expected)
     )
     assert same_bits(mine, theirs)
