@@ -8,7 +8,7 @@ import torch
 
 from engram import bench
 from engram.bench import gpu, products, sessions, timing
-from engram.report._sheets import sheet_markdown
+from engram.report.performance import speed_markdown
 
 SMALL = sessions.Noise("split-cifar", 16, 100, per_class=3, earlier=10, overrides={})
 
@@ -39,7 +39,7 @@ def on_a_cpu(monkeypatch):
 
 def shows_all_of(name, rows):
     """Whether every cell of the table is filled, but for bounds that are not set."""
-    header, _, *lines = sheet_markdown(name, rows).splitlines()
+    header, _, *lines = speed_markdown(name, rows).splitlines()
     columns = [cell.strip() for cell in header.strip("|").split("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return len(lines) == len(rows) > 0 and all(

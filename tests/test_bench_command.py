@@ -10,12 +10,12 @@ from engram import bench, report
 from engram.bench import tables
 from engram.cli._bench import bench as run_bench
 from engram.errors import EngramError
-from engram.report import write_book
-from engram.report._sheets import SHEETS
+from engram.report.performance import SPEED_TABLES
+from tools.docs.pages import write_pages
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
-    assert {*tables._CPU, *tables._GPU, "peers"} == set(SHEETS)
+    assert {*tables._CPU, *tables._GPU, "peers"} == set(SPEED_TABLES)
 
 
 def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
@@ -80,7 +80,7 @@ def page(tmp_path):
     def make(table):
         block = f"<!-- generated: performance {table} -->\n<!-- end -->\n"
         (docs / "speed.md").write_text(block)
-        write_book(docs, [], None)
+        write_pages(docs, [], None)
         return (docs / "speed.md").read_text()
 
     return make

@@ -1,5 +1,6 @@
 """Images are decoded once, wholly or not at all, and again when their files have changed."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -117,6 +118,58 @@ def test_a_damaged_cache_is_written_again(folder, cache, suffix, rest):
     after = data.load("cifar-100", folder)
     assert after.checksum == before.checksum
     np.testing.assert_array_equal(after.test_images, TEST[0])
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".json"])
+def test_whatever_bit_of_a_cache_is_changed_the_images_are_those_that_were_decoded(
+    folder, cache, caplog, suffix
+):
+    before = data.load("cifar-100", folder)
+    arrays = [part.copy() for part in before[:4]]
+    (path,) = (cache / "decoded").glob(f"*{suffix}")
+    content = path.read_bytes()
+    damaged = 0
+    for bit in [*range(0, 1000, 13), *range(1000, 8 * len(content), 8 * len(content) // 40)]:
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        caplog.clear()
+        after = data.load("cifar-100", folder)
+        for one, other in zip(after[:4], arrays, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        assert after[4:] == before[4:]
+        if caplog.messages:  # else the bit was one of the spaces of NumPy's header
+            damaged += 1
+            (told,) = caplog.messages
+            assert told.startswith(f"The decoded images {path.with_suffix('')} are damaged")
+        del after
+    assert damaged > 50
+
+
+def test_pixels_written_over_in_place_are_decoded_anew(folder, cache):
+    """As a program does that keeps the file's length and its times."""
+    before = data.checksum("cifar-100", folder)
+    (path,) = (cache / "decoded").glob("*.npy")
+    state = path.stat()
+    with path.open("r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"\0" * 100)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    after = data.load("cifar-100", folder)
+    np.testing.assert_array_equal(after.test_images, TEST[0])
+    assert after.checksum == before
+
+
+def test_a_cache_of_before_is_used(folder, cache, monkeypatch):
+    data.load("cifar-100", folder)
+    (path,) = (cache / "decoded").glob("*.json")
+    page = json.loads(path.read_bytes())
+    del page["class_names_checksum"]
+    path.write_text(json.dumps(page))
+    calls = decodings(monkeypatch)
+    data.load("cifar-100", folder)
+    assert calls == []
 
 
 def test_two_that_decode_at_once_both_end_well(folder, cache):

@@ -72,7 +72,8 @@ def world(template, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "save_plot", lambda *_: None)
     monkeypatch.setattr("engram.cli._report.write_report", lambda *_: "figures")
     monkeypatch.setattr(bench, "measure", lambda *_: iter([("steps", [{"method": "van"}])]))
-    monkeypatch.setattr(_download.urllib.request, "urlopen", _no_network)
+    monkeypatch.setattr(_download, "_opener", _no_network)
+    monkeypatch.setattr(_download, "_PAUSE", 0)
     folder = tmp_path / "world"
 
     def make():

@@ -3,10 +3,11 @@ from own_worlds import HOLIDAYS, write_drifting, write_photos
 from split_worlds import SIDE, write_worlds
 
 from engram.models import MLP, ResNet
-from engram.streams import Stream
+from engram.streams import PermutedMnist, Stream, _permuted
 from engram.streams._cifar import SplitCifar
 from engram.streams._cub import SplitCub
 from engram.streams._large_images import LargeImages
+from engram.streams._own_stream import OwnStream
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +47,26 @@ def flat(monkeypatch):
     monkeypatch.setattr(SplitCub, "initialise", Stream.initialise)
     for stream in (Stream, SplitCub):
         in_double(monkeypatch, stream, "initialise")
+
+
+@pytest.fixture
+def double_table(monkeypatch):
+    """Let runs on a table be in double precision."""
+    in_double(monkeypatch, OwnStream, "normalise")
+    in_double(monkeypatch, Stream, "initialise")
+
+
+@pytest.fixture
+def double_mnist(monkeypatch):
+    """Let runs on Permuted MNIST be in double precision."""
+    in_double(monkeypatch, PermutedMnist, "normalise")
+    in_double(monkeypatch, Stream, "initialise")
+    cut = _permuted.test_groups
+    monkeypatch.setattr(
+        _permuted,
+        "test_groups",
+        lambda *given: [(inputs.double(), *others) for inputs, *others in cut(*given)],
+    )
 
 
 def in_double(monkeypatch, owner, name):

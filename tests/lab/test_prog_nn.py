@@ -200,11 +200,11 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_to_the_same_bits(used):
 
 
 def test_a_run_is_the_same_alone_or_stacked():
-    together = build()
-    learn(together, range(6))
+    together = build(dtype=torch.float64)
+    learn(together, range(6), dtype=torch.float64)
     for seed in range(2):
-        alone = build((seed,))
-        learn(alone, range(6), seeds=(seed,))
+        alone = build((seed,), torch.float64)
+        learn(alone, range(6), seeds=(seed,), dtype=torch.float64)
         for mine, theirs in zip(
             alone.progressive.columns, together.progressive.columns, strict=True
         ):

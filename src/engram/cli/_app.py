@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from engram import __version__
 from engram.cli import _findings, _training
-from engram.cli._options import DataOption, DeviceOption, JsonOption, one_sentence, use_data
+from engram.cli._options import (
+    DataOption,
+    DeviceOption,
+    JsonOption,
+    importing,
+    one_sentence,
+    use_data,
+)
 from engram.errors import EngramError
+from engram.terminal import guarded_streams
 
 app = typer.Typer(
     help="Lifelong learning with an episodic memory: run the paper's experiments.",
@@ -31,21 +40,33 @@ app.command()(_findings.report)
 
 
 def main() -> None:
-    """Run the command line."""
-    _open_streams()
-    for stream in (sys.stdout, sys.stderr):  # a path or an old terminal may not take every letter
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    app(prog_name="engram")
+    """Run the command line; all that it prints passes `engram.terminal`."""
+    with guarded_streams() as streams:
+        try:
+            app(prog_name="engram")
+        except SystemExit as ended:
+            code = _deliver(streams)
+            sys.exit(ended.code or code)
 
 
-def _open_streams() -> None:
-    """Give a process that was started without one of its three streams one that leads nowhere."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # in this order they take the numbers 0, 1 and 2
-            stream = Path(os.devnull).open(mode)  # noqa: SIM115 (as long as the process lives)
-            os.set_inheritable(stream.fileno(), True)  # or else it is closed in the workers
-            setattr(sys, name, stream)
+def _deliver(streams: Iterable[TextIO]) -> int:
+    """Write what was printed; return the exit code, that of an error where it cannot be written.
+
+    Whoever reads our output may have had enough; a disk may take no more.
+    """
+    code = 0
+    for stream in streams:
+        try:
+            stream.flush()
+        except OSError as error:
+            with Path(os.devnull).open("w") as nowhere:  # or it is tried again, with a traceback
+                os.dup2(nowhere.fileno(), stream.fileno())
+            if isinstance(error, BrokenPipeError):
+                code = 1
+            else:
+                code = 2
+                print(f"engram: Not all could be printed: {error.strerror}.", file=sys.stderr)
+    return code
 
 
 def _show_version(wanted: bool) -> None:
@@ -78,7 +99,8 @@ def _listing(context: typer.Context, data: DataOption = None, json: JsonOption =
         return
     with one_sentence():
         use_data(data)
-        from engram.cli import _data
+        with importing():
+            from engram.cli import _data
 
         _data.listing(folder=data, as_json=json)
 
@@ -91,7 +113,8 @@ def fetch(
 ) -> None:
     """Download a data set, check it and unpack it, unless it is here."""
     with one_sentence():
-        from engram.cli import _data
+        with importing():
+            from engram.cli import _data
 
         _data.fetch(name, folder=data or context.obj)
 
@@ -113,7 +136,9 @@ def bench(
 ) -> None:
     """Measure what training steps cost on this machine."""
     with one_sentence():
-        from engram.cli import _bench
+        with importing():
+            import engram.bench  # noqa: F401 (and torch with it)
+            from engram.cli import _bench
 
         _bench.bench(tables or [], device=device, json_path=json)
 

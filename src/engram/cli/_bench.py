@@ -39,7 +39,7 @@ def bench(
     words = ["engram", "bench", *names, *([] if device == "auto" else ["--device", device])]
     tables = dict[str, Rows]()
     for name, rows in (measure or room.measure)(chosen, names):
-        stdout_console().print(report.sheet_table(name, rows))
+        stdout_console().print(report.speed_table(name, rows))
         tables[name] = rows
         if json_path is not None:
             report.save_performance(

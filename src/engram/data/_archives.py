@@ -12,12 +12,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 from engram.errors import EngramError
 
 _MOST_ENTRIES = 200_000  # about five times the largest archive we know
 _PIECE = 1 << 20  # bytes
+_BLOCK = 512  # bytes, of a tar
+_BUFFER = 2 * 20 * _BLOCK  # that tarfile reads ahead, and that an archive ends with
 _DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -33,7 +35,21 @@ _DAMAGED = (
 class _Entry(NamedTuple):
     name: str
     plain: bool  # a file or a folder; not a link, not a device
+    size: int  # bytes, as the archive tells
     file: IO[bytes] | None  # None for a folder
+
+
+class _Allowance:
+    """How many bytes may still come out of an archive, be they written or passed over."""
+
+    def __init__(self, archive: Path, limit: int) -> None:
+        self._archive, self._limit = archive, limit
+        self.left = limit
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise EngramError(f"{str(self._archive)!r} unpacks to over {self._limit:,} bytes.")
 
 
 def unpack(archive: Path, into: Path, folder: str, *, limit: int) -> Path:
@@ -41,8 +57,10 @@ def unpack(archive: Path, into: Path, folder: str, *, limit: int) -> Path:
 
     The content is written to a temporary folder that is renamed at the end, so what is there is
     whole. The archive is refused if it names an absolute path, ``..``, a link or a device, or if
-    it unpacks to more than ``limit`` bytes. Owners, modes and times are not taken from it. Of two
-    processes that unpack at once, the second to finish leaves the first one's.
+    it unpacks to more than ``limit`` bytes: those of every entry count, also of one beside the
+    folder, and so does what a tar tells of its entries beyond their first block. Owners, modes and
+    times are not taken from it. Of two processes that unpack at once, the second to finish leaves
+    the first one's.
     """
     temporary = into / f".{folder}.{uuid.uuid4().hex}"
     try:
@@ -65,21 +83,22 @@ def _told(error: OSError) -> str:
 
 
 def _write(archive: Path, into: Path, folder: str, limit: int) -> None:
-    left = limit
+    allowance = _Allowance(archive, limit)
     try:
-        for count, entry in enumerate(_entries(archive)):
+        for count, entry in enumerate(_entries(archive, limit)):
             path = _checked(archive, entry)
+            if entry.size < 0:
+                raise ValueError("it has an entry of less than nothing")
             if count >= _MOST_ENTRIES:
                 raise EngramError(f"{str(archive)!r} has more than {_MOST_ENTRIES:,} entries.")
             if entry.file is None or path.parts[:1] != (folder,):
+                allowance.take(entry.size)
                 continue  # folders come with their files
             target = into / path
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
                 while piece := entry.file.read(_PIECE):
-                    left -= len(piece)
-                    if left < 0:
-                        raise EngramError(f"{str(archive)!r} unpacks to over {limit:,} bytes.")
+                    allowance.take(len(piece))
                     file.write(piece)
     except EngramError:
         raise
@@ -87,27 +106,46 @@ def _write(archive: Path, into: Path, folder: str, limit: int) -> None:
         raise EngramError(f"{str(archive)!r} is damaged, or no archive: {error}.") from error
 
 
-def _entries(archive: Path) -> Iterator[_Entry]:
+def _entries(archive: Path, limit: int) -> Iterator[_Entry]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
             for item in opened.infolist():
                 kind = stat.S_IFMT(item.external_attr >> 16)  # 0 where no system wrote one
                 plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
                 if item.is_dir() or not plain:
-                    yield _Entry(item.filename, plain, None)
+                    yield _Entry(item.filename, plain, item.file_size, None)
                     continue
                 with opened.open(item) as entry:
-                    yield _Entry(item.filename, plain, entry)
+                    yield _Entry(item.filename, plain, item.file_size, entry)
     else:
         # Through gzip, as tarfile's own reader of streams does not check their sum.
-        with gzip.open(archive) as content, tarfile.open(fileobj=content, mode="r|") as stream:
-            for member in stream:
-                plain = member.isfile() or member.isdir()
-                file = stream.extractfile(member) if member.isfile() else None
-                yield _Entry(member.name, plain, file)
+        with gzip.open(archive) as content:
+            counted = _Counted(content, _Allowance(archive, limit))
+            with tarfile.open(fileobj=cast("IO[bytes]", counted), mode="r|") as stream:
+                for member in stream:
+                    counted.allowance.left += 2 * _BLOCK  # its header, and what fills its last one
+                    plain = member.isfile() or member.isdir()
+                    file = stream.extractfile(member) if member.isfile() else None
+                    yield _Entry(member.name, plain, member.size, file)
             content.read(_PIECE)  # the padding; the sum stands behind it
             if content.read(1):
                 raise tarfile.ReadError("it goes on after its end")
+
+
+class _Counted:
+    """A tar as it comes out of gzip: whatever tarfile reads of it counts, headers of any kind too.
+
+    A sparse file is larger than what it takes in there; that counts when it is written.
+    """
+
+    def __init__(self, content: gzip.GzipFile, allowance: _Allowance) -> None:
+        self._content, self.allowance = content, allowance
+        allowance.left += _BUFFER
+
+    def read(self, size: int) -> bytes:
+        piece = self._content.read(size)
+        self.allowance.take(len(piece))
+        return piece
 
 
 def _checked(archive: Path, entry: _Entry) -> PurePosixPath:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +16,13 @@ from engram.data._images import Decoded, ImageSet, Layout
 from engram.errors import EngramError
 from engram.files import whole_file
 
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
 _FORMAT = 1  # of the cache and of what is decoded; a new one leaves the old files alone
+_PIECE = 1 << 24  # bytes that are read at a time to be checked
+_LOG = logging.getLogger(__name__)
+_WHOLE: set[tuple[object, ...]] = set()  # what this process has checked: place and state of files
 
 
 def cached(layout: Layout) -> ImageSet:
@@ -21,10 +30,14 @@ def cached(layout: Layout) -> ImageSet:
 
     The cache belongs to the files as they are: their paths, sizes and times of change. Two
     processes that decode at once write the same bytes, and each file replaces the other's whole.
+    What is in the cache is held to its checksum once in every process, so that the images are
+    those that results are filed under; a cache that is damaged is told of and decoded anew.
     """
     place = cache_folder() / "decoded" / f"{layout.name}-{_identity(layout)}"
     found = _read(place)
     if found is None:
+        if place.with_suffix(".json").exists():  # it is written last
+            _LOG.warning("The decoded images %s are damaged, and are decoded anew.", place)
         _write(place, layout.decode())
         found = _read(place)
     if found is None:
@@ -48,9 +61,7 @@ def _write(place: Path, decoded: Decoded) -> None:
     """Write the array, then the page: where there is a page, the array is whole."""
     train, test = decoded.train_labels, decoded.test_labels
     shape = (len(train) + len(test), 3, *decoded.size)
-    digest = hashlib.sha256(repr((shape, len(train))).encode())
-    for labels in (train, test):
-        digest.update(labels.astype("<i8").tobytes())
+    digest = _digest(shape, train, test)
     with whole_file(place.with_suffix(".npy")) as part, part.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -63,6 +74,7 @@ def _write(place: Path, decoded: Decoded) -> None:
         "train_labels": train.tolist(),
         "test_labels": test.tolist(),
         "class_names": decoded.class_names,
+        "class_names_checksum": _names_checksum(decoded.class_names),
         "checksum": digest.hexdigest(),
     }
     with whole_file(place.with_suffix(".json")) as part:
@@ -70,16 +82,53 @@ def _write(place: Path, decoded: Decoded) -> None:
 
 
 def _read(place: Path) -> ImageSet | None:
-    """Return what is cached, or None where nothing is, or not all of it."""
+    """Return what is cached, or None where nothing is, or not what was written."""
+    files = [place.with_suffix(suffix) for suffix in (".json", ".npy")]
     try:
-        page = json.loads(place.with_suffix(".json").read_bytes())
-        images = np.load(place.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
+        state = (place, *(_state(path) for path in files))
+        page = json.loads(files[0].read_bytes())
+        images = np.load(files[1], mmap_mode="r", allow_pickle=False)
         train = np.array(page["train_labels"], dtype=np.int64)
         test = np.array(page["test_labels"], dtype=np.int64)
         names, checksum = tuple(page["class_names"]), page["checksum"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        told = page.get("class_names_checksum")  # pages of before have none
+    except Exception:  # NumPy's reader may raise anything at a header that is damaged
         return None
-    if len(images) != len(train) + len(test):
+    if not isinstance(images, np.memmap):  # but a container of others
         return None
+    if images.dtype != np.uint8 or not images.flags.c_contiguous:
+        return None
+    if len(images) != len(train) + len(test) or told not in (None, _names_checksum(names)):
+        return None
+    if state not in _WHOLE:
+        if _checksum(images, train, test) != checksum:
+            return None
+        _WHOLE.add(state)
     cut = len(train)
     return ImageSet(images[:cut], train, images[cut:], test, names, checksum)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Return what is another after any change of a file."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+def _checksum(images: np.ndarray, train: np.ndarray, test: np.ndarray) -> str:
+    digest = _digest(images.shape, train, test)
+    content = images.reshape(-1)
+    for start in range(0, len(content), _PIECE):
+        digest.update(content[start : start + _PIECE].data)
+    return digest.hexdigest()
+
+
+def _digest(shape: Sequence[int], train: np.ndarray, test: np.ndarray) -> _Hash:
+    """Return the SHA-256 of all but the pixels."""
+    digest = hashlib.sha256(repr((tuple(shape), len(train))).encode())
+    for labels in (train, test):
+        digest.update(labels.astype("<i8").tobytes())
+    return digest
+
+
+def _names_checksum(names: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()

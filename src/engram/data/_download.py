@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import ipaddress
+import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from engram.errors import EngramError
 
 Progress = Callable[[int, int], None]  # bytes that are here, bytes in all
 
 _PATIENCE = 60.0  # seconds without a byte
+_SLOWEST, _WINDOW = 1_000, 60.0  # bytes a second, over so many seconds
 _PIECE = 1 << 20  # bytes
+_TRIES = 4  # in a row that bring less than a piece
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before the second try, doubled before each other
 _NOTHING_LEFT = 416  # the status of a request for bytes after the last
+_PASSING = {408, 425, 429, 500, 502, 503, 504}  # what a server may answer differently in a while
 
 
 class _BrokenError(Exception):
@@ -29,9 +39,11 @@ def download(
 ) -> None:
     """Bring a file to ``part`` from the first address that has it.
 
-    A transfer that breaks off is taken up where it stopped, as long as that gains something; then
-    the next address is tried. A file with another checksum, or of more than ``limit`` bytes, is
-    removed. After any other failure what has come stays, for the next call to continue.
+    Addresses are HTTPS, and so is wherever they lead; on this machine they may be HTTP. A transfer
+    that breaks off is taken up where it stopped, after a pause; after four tries in a row that
+    bring little, or a minute of less than 1,000 bytes a second, the next address is tried. A file
+    with another checksum, or of more than ``limit`` bytes, is removed. After any other failure
+    what has come stays, for the next call to continue.
     """
     reasons = []
     for url in urls:
@@ -66,10 +78,12 @@ def matches(path: Path, checksum: str) -> bool:
 
 
 def _transfer(url: str, part: Path, limit: int, progress: Progress) -> None:
-    """Ask for the rest until all is here or nothing more comes."""
-    reached = -1
-    while reached < _size(part):
-        reached = _size(part)
+    """Ask for the rest until all is here, or it was asked for often enough."""
+    if not _is_allowed(url):
+        raise _BrokenError("is no HTTPS address")
+    tries = 0
+    while True:
+        reached, wanted_pause = _size(part), 0.0
         try:
             if _ask(url, part, limit, progress):
                 return
@@ -78,10 +92,58 @@ def _transfer(url: str, part: Path, limit: int, progress: Progress) -> None:
             error.close()
             if error.code == _NOTHING_LEFT and reached:
                 return
-            raise _BrokenError(f"answered {error.code} {error.reason}") from error
+            reason = f"answered {error.code} {error.reason}"
+            if error.code not in _PASSING:
+                raise _BrokenError(reason) from error
+            wanted_pause = _seconds(error.headers.get("Retry-After"))
         except (OSError, http.client.HTTPException) as error:
             reason = f"failed: {getattr(error, 'reason', None) or error or type(error).__name__}"
-    raise _BrokenError(reason)
+        tries = 0 if _size(part) - reached >= _PIECE else tries + 1
+        if tries >= _TRIES:
+            raise _BrokenError(f"{reason}, and {tries} tries brought no more")
+        time.sleep(min(max(_PAUSE * 2 ** max(tries - 1, 0), wanted_pause), _LONGEST_PAUSE))
+
+
+def _seconds(text: str | None) -> float:
+    """Return the pause that a server asks for; a date is left to our own."""
+    return float(text) if text is not None and text.isdecimal() and len(text) < 9 else 0.0
+
+
+def _is_allowed(url: str) -> bool:
+    """Whether nobody on the way can read or change what is asked for there."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" or (
+            parts.scheme == "http" and _is_here(parts.hostname or "")
+        )
+    except ValueError:
+        return False
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirections, but not from HTTPS to anything else."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        weaker = req.type == "https" and urlsplit(newurl).scheme != "https"
+        if weaker or not _is_allowed(newurl):
+            fp.close()
+            raise _BrokenError(f"leads to {newurl}, which is no HTTPS address")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _size(path: Path) -> int:
@@ -93,7 +155,7 @@ def _ask(url: str, part: Path, limit: int, progress: Progress) -> bool:
     start = _size(part)
     headers = {"User-Agent": "engram"} | ({"Range": f"bytes={start}-"} if start else {})
     request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=_PATIENCE) as response:
+    with _opener().open(request, timeout=_PATIENCE) as response:
         if response.status == http.client.PARTIAL_CONTENT:
             if not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                 raise _BrokenError("answered with other bytes than it was asked for")
@@ -103,22 +165,87 @@ def _ask(url: str, part: Path, limit: int, progress: Progress) -> bool:
         total = start + int(length) if length.isdecimal() else None
         if total is not None and total > limit:
             raise _BrokenError(f"offers {total:,} bytes, more than the {limit:,} that are possible")
-        end = _keep(response, part, start, limit, lambda here: progress(here, total or limit))
+        end = _keep(response, part, start, total, limit, progress)
     return total is None or end == total
 
 
+class _Plain(http.client.HTTPConnection):
+    """A connection whose answer begins in time: a byte now and then would keep it waiting."""
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        """Return the answer, once its headers are here."""
+        ended = threading.Event()
+        late = threading.Timer(_PATIENCE, self._end, [ended])
+        late.start()
+        try:
+            response = super().getresponse()
+        finally:
+            late.cancel()
+        if ended.is_set():  # and the headers may be taken for whole
+            response.close()
+            raise TimeoutError("its answer did not begin in time")
+        return response
+
+    def _end(self, ended: threading.Event) -> None:
+        ended.set()
+        with suppress(OSError):  # it has ended by itself
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+
+class _Encrypted(_Plain, http.client.HTTPSConnection):
+    """The same, by HTTPS."""
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Plain, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Encrypted, req)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Return what asks servers by HTTP and HTTPS, and opens neither files nor anything else."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        _Http(),
+        _Https(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _Redirects(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
 def _keep(
-    response: IO[bytes], part: Path, start: int, limit: int, progress: Callable[[int], None]
+    response: http.client.HTTPResponse,
+    part: Path,
+    start: int,
+    total: int | None,
+    limit: int,
+    progress: Progress,
 ) -> int:
     """Write what comes behind the first ``start`` bytes; return where it ends."""
+    since, came = time.monotonic(), 0
     with _opened(part, start) as file:
-        while piece := response.read(_PIECE):
+        # What is there is taken at once: to wait for a whole piece of a server that sends a byte a
+        # minute would take two years. It is asked for no more than it has declared.
+        while piece := response.read1(_PIECE if total is None else min(_PIECE, total - start)):
             start += len(piece)
             if start > limit:
                 file.truncate(0)
                 raise _BrokenError(f"sent more than the {limit:,} bytes that are possible")
             _write(file, piece, part)
-            progress(start)
+            progress(start, total or limit)
+            came += len(piece)
+            if (passed := time.monotonic() - since) >= _WINDOW:
+                if came < _SLOWEST * passed:
+                    raise _BrokenError(f"sent less than {_SLOWEST:,} bytes a second")
+                since, came = time.monotonic(), 0
     return start
 
 

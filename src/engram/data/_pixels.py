@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SIDE = 224  # pixels, of both sides
 _PIECE = 256  # images: enough to keep the cores busy, few enough to hold
 _NAMED = 3  # images, where many are broken
+# What is read, and nothing else: of a file of any name Pillow would try all the kinds it knows, and
+# for PostScript start Ghostscript. Its JPEG includes MPO, as some cameras write it.
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
 
 
 def decode_images(
@@ -91,10 +94,13 @@ def _decode(path: Path, pixels: Callable[[Image.Image], np.ndarray]) -> np.ndarr
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=_FORMATS) as image:
             return pixels(image).transpose(2, 0, 1)
     except UnidentifiedImageError:  # whose text is the path again
-        return "its content is of no known format"
+        return "its content is of no format that is read"
+    except Image.DecompressionBombError:
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # of which Pillow warns, and refuses twice as many
+        return f"it has more than the {most:,} pixels that Pillow takes for an image's"
     except Exception as error:  # a decoder may raise anything at a broken file
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return str(reason).rstrip(".")

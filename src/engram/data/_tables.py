@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 
 Columns = dict[str, list[str]]
 
@@ -18,10 +19,11 @@ _MISSING = {"", "?", "n/a", "na", "nan", "none", "null"}
 _INDEX = "__index_level_"  # a column that pandas adds, of row numbers
 
 
-def read_table(path: Path) -> Columns:
+def read_table(path: Path, ignore: Collection[str] = ()) -> Columns:
     """Return a table's columns by name, every value as text; empty where a value is missing.
 
-    Missing are an empty cell and ``?``, ``NA``, ``N/A``, ``NaN``, ``None`` and ``null``.
+    Missing are an empty cell and ``?``, ``NA``, ``N/A``, ``NaN``, ``None`` and ``null``. Columns of
+    ``ignore`` are there without their values, whatever these are.
     """
     kinds = {".csv": _csv, ".tsv": _csv, ".txt": _csv, ".parquet": _parquet, ".pq": _parquet}
     if path.suffix.lower() not in kinds:
@@ -29,15 +31,15 @@ def read_table(path: Path) -> Columns:
     if not path.is_file():
         raise EngramError(f"table: must be followed by a file, which {str(path)!r} is not.")
     try:
-        columns = kinds[path.suffix.lower()](path)
+        columns = kinds[path.suffix.lower()](path, ignore)
     except OSError as error:
         raise EngramError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from error
-    if not columns or not next(iter(columns.values())):
+    if not any(columns.values()):
         raise EngramError(f"{str(path)!r} has no rows under a header.")
     return columns
 
 
-def _csv(path: Path) -> Columns:
+def _csv(path: Path, ignore: Collection[str]) -> Columns:
     rows = list[list[str]]()
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -62,7 +64,7 @@ def _csv(path: Path) -> Columns:
         ) from None
     except csv.Error as error:
         raise EngramError(f"{str(path)!r} is no CSV: {error}.") from error
-    return _named(path, header, zip(*rows, strict=True))
+    return _named(path, header, zip(*rows, strict=True), ignore)
 
 
 def _line_astray(path: Path) -> int:
@@ -76,9 +78,8 @@ def _line_astray(path: Path) -> int:
     return 1  # somebody has mended it since
 
 
-def _parquet(path: Path) -> Columns:
+def _parquet(path: Path, ignore: Collection[str]) -> Columns:
     try:
-        import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise EngramError(
@@ -86,17 +87,46 @@ def _parquet(path: Path) -> Columns:
         ) from None
     try:
         table = parquet.read_table(path)
-    except pyarrow.ArrowException as error:
-        reason = str(error).splitlines()[0]
+        columns = dict(enumerate(table.column_names))  # a name may be there twice
+    except OSError:
+        raise
+    except Exception as error:  # it may raise anything at a file that is none
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise EngramError(f"{str(path)!r} is no Parquet file: {reason}.") from error
-    kept = [name for name in table.column_names if not name.startswith(_INDEX)]
-    columns = []
-    for name in kept:
-        column = table.column(name)
-        if pyarrow.types.is_timestamp(column.type):  # Python's times have no nanoseconds
-            column = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
-        columns.append([_text(path, name, value) for value in column.to_pylist()])
-    return _named(path, kept, columns)
+    kept = {place: name for place, name in columns.items() if not name.startswith(_INDEX)}
+    texts = (
+        [] if name in ignore else _texts(path, name, table.column(place))
+        for place, name in kept.items()
+    )
+    return _named(path, list(kept.values()), texts, ignore)
+
+
+def _texts(path: Path, name: str, column: Any) -> list[str]:  # noqa: ANN401 (pyarrow has no types)
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_time(kind) or pyarrow.types.is_duration(kind):
+        raise _unfit(path, name, "time of day" if pyarrow.types.is_time(kind) else "duration")
+    zone = kind.tz if pyarrow.types.is_timestamp(kind) else None
+    try:
+        if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":  # Python's times have none
+            column = column.cast(pyarrow.timestamp("us", zone), safe=False)
+        return [_text(path, name, value) for value in column.to_pylist()]
+    except EngramError:
+        raise
+    except Exception as error:  # it may raise anything at a value that Python has none for
+        if isinstance(error, OverflowError):
+            reason = "a date in it is before the year 1 or after 9999"
+        elif isinstance(error, UnicodeDecodeError):
+            reason = "a text in it is not UTF-8"
+        elif zone is not None:
+            reason = f"its time zone {shown(zone)} is not known here"
+        else:
+            reason = "a value in it is none that Python has"
+        raise EngramError(
+            f"Column {name!r} of {str(path)!r} ({kind}) cannot be read, as {reason}: leave it out "
+            f"with --set ignore={name}."
+        ) from error
 
 
 def _text(path: Path, name: str, value: object) -> str:
@@ -104,15 +134,22 @@ def _text(path: Path, name: str, value: object) -> str:
         return value.isoformat()
     if value is None or isinstance(value, str | bool | int | float | Decimal):
         return "" if value is None else str(value)
-    raise EngramError(
-        f"Column {name!r} of {str(path)!r} must hold texts, numbers or times, "
-        f"not a {type(value).__name__}."
+    raise _unfit(path, name, type(value).__name__)
+
+
+def _unfit(path: Path, name: str, kind: str) -> EngramError:
+    return EngramError(
+        f"Column {name!r} of {str(path)!r} must hold texts, numbers or times, not a {kind}: leave "
+        f"it out with --set ignore={name}."
     )
 
 
-def _named(path: Path, header: Sequence[str], columns: Iterable[Sequence[str]]) -> Columns:
+def _named(
+    path: Path, header: Sequence[str], columns: Iterable[Sequence[str]], ignore: Collection[str]
+) -> Columns:
     """Return the columns that have a name: one without is the row numbers that pandas writes."""
-    values = list(columns) or [[] for _ in header]
+    given = list(columns) or [[] for _ in header]
+    values = [[] if name in ignore else each for name, each in zip(header, given, strict=True)]
     told = {text: text.strip() for column in values for text in set(column)}
     told |= {text: "" for text in told if told[text].lower() in _MISSING}
     named = Columns()

@@ -41,6 +41,14 @@ class TableSettings(OwnSettings):
     parts: int = setting(5, "how many equal parts", least=1, place=True)
     ignore: str = setting("", "columns to leave out, with commas between them", place=True)
     categories: str = setting("", "columns of numbers that are names in truth", place=True)
+    most_categories: int = setting(
+        1_000,
+        "texts of a column that are told apart, the most frequent of the first task; all others "
+        "count as one",
+        least=1,
+        most=1_000,
+        place=True,
+    )
 
 
 class TableStream(OwnStream):
@@ -78,7 +86,8 @@ def _read(path: Path, settings: TableSettings) -> OwnTasks:
 @lru_cache(maxsize=4)
 def _tasks(path: Path, state: tuple[int, int], settings: TableSettings) -> OwnTasks:  # noqa: ARG001
     """Return the tasks of a file in this state, which is read once."""
-    columns = read_table(path)
+    used = {settings.target, settings.task, settings.time}
+    columns = read_table(path, ignore={*_listed(settings.ignore)} - used)
     inputs = _inputs(columns, settings)
     labels, classes = classes_of(settings.target, columns[settings.target])
     tasks = (
@@ -90,11 +99,18 @@ def _tasks(path: Path, state: tuple[int, int], settings: TableSettings) -> OwnTa
         held_out(rows, labels[rows], number, settings.test_share)
         for number, rows in enumerate(tasks.values())
     ]
-    made = encode(inputs, _listed(settings.categories), parts[0].train)
+    categories, most = _listed(settings.categories), settings.most_categories
+    made = encode(inputs, categories, parts[0].train, most)
     rows = ImageSet(made.values, labels, made.values, labels, tuple(classes), made.checksum)
     remarks = [
         *_told(path, "missing numbers count as the first task's mean, marked", made.missing),
         *_told(path, "texts that the first task lacks count as one text", made.strangers),
+        *_told(
+            path,
+            f"texts beyond the first task's {most:,} most frequent count as one text; a name that "
+            "is another in every row is better left out with --set ignore=…",
+            made.rare,
+        ),
     ]
     return checked(OwnTasks(rows, parts, list(tasks), remarks), str(path), _remedy(settings))
 

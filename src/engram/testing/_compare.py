@@ -17,7 +17,7 @@ def require(condition: bool, sentence: str) -> None:
 
 
 def close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-    """Whether all are the same up to the rounding of some steps in float32."""
+    """Whether all are the same up to rounding, though some of it may be in float32."""
     return all(
         torch.allclose(one, other, rtol=1e-3, atol=1e-4)
         for one, other in zip(ours, theirs, strict=True)

@@ -39,12 +39,14 @@ class Subject:
         seeds: Sequence[int] = (3, 4),
         device: str = "cpu",
         each: Sequence[MethodSettings] = (),
+        dtype: torch.dtype = torch.float32,
     ) -> Course:
         """Return a fresh method, one run for each seed, that has not learned anything.
 
-        Runs may have settings ``each`` of their own.
+        Runs may have settings ``each`` of their own. Two that need not have the same bits are
+        compared in float64: in float32 steps of learning may blow up what a machine rounds.
         """
-        return Course(self, seeds, device, each)
+        return Course(self, seeds, device, each, dtype)
 
 
 class Course:
@@ -56,11 +58,16 @@ class Course:
     """
 
     def __init__(
-        self, subject: Subject, seeds: Sequence[int], device: str, each: Sequence[MethodSettings]
+        self,
+        subject: Subject,
+        seeds: Sequence[int],
+        device: str,
+        each: Sequence[MethodSettings],
+        dtype: torch.dtype,
     ) -> None:
-        self.stream = Practice(seeds, device)
+        self.stream = Practice(seeds, device, dtype)
         network = self.stream.network()
-        drawn = [network.initialise(generator(seed, "parameters")) for seed in seeds]
+        drawn = [network.initialise(generator(seed, "parameters")).to(dtype) for seed in seeds]
         setup = Setup(network, stacked(drawn, device), tuple(seeds), self.stream, each)
         self.method = subject.entry.build(setup, subject.settings)
         self.batch_size = subject.settings.batch_size

@@ -31,9 +31,11 @@ class Practice(Stream):
     classes = classes_per_task = 3
     features = 64
 
-    def __init__(self, seeds: Sequence[int], device: str) -> None:
+    def __init__(
+        self, seeds: Sequence[int], device: str, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__(seeds, len(_LENGTHS), max(_LENGTHS))
-        self.device = device
+        self.device, self.dtype = device, dtype
 
     def deal(self, task: int) -> Examples:
         """Return a task's examples, fresh, in the order that they are to be taught."""
@@ -52,7 +54,7 @@ class Practice(Stream):
             for seed in self.seeds
         ]
         return (
-            torch.from_numpy(inputs).to(self.device),
+            torch.from_numpy(inputs).to(self.device, self.dtype),
             torch.from_numpy(np.stack(columns)).to(self.device),
         )
 
@@ -62,7 +64,7 @@ class Practice(Stream):
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale 8-bit inputs to [0, 1]."""
-        return inputs.float().div_(255)
+        return inputs.to(self.dtype).div_(255)
 
     def test(self, task: int, *, curve: bool = False) -> NoReturn:  # noqa: ARG002
         """Refuse."""

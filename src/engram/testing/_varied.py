@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from engram.errors import EngramError
@@ -30,7 +31,8 @@ def varied(subject: Subject) -> None:
 
 
 def _compare(subject: Subject, name: str, both: list[tuple[MethodSettings, list[Tensor]]]) -> None:
-    together = subject.course((3, 3), each=[own for own, _ in both]).finish().result()
+    course = subject.course((3, 3), each=[own for own, _ in both], dtype=torch.float64)
+    together = course.finish().result()
     for run, (own, alone) in enumerate(both):
         require(
             close(alone, [part[run] for part in together]),
@@ -40,7 +42,7 @@ def _compare(subject: Subject, name: str, both: list[tuple[MethodSettings, list[
 
 
 def _alone(subject: Subject, settings: MethodSettings) -> list[Tensor]:
-    course = Subject(subject.entry, settings).course((3,))
+    course = Subject(subject.entry, settings).course((3,), dtype=torch.float64)
     return [part[0] for part in course.finish().result()]
 
 
