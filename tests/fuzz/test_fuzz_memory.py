@@ -13,11 +13,14 @@ from engram.memory import TensorStorage as Tensors
 POLICIES = [Reservoir, Fifo, ClassRing, ClassSample]
 DATA = (torch.arange(10.0).view(5, 2), torch.arange(5) % 2)
 
+DTYPES = [torch.uint8, torch.bool, torch.uint16, torch.uint64, torch.complex64, torch.complex128]
+DTYPES += [torch.float16, torch.float8_e4m3fn]
+
 sizes = st.sampled_from([0, 1, 2, 3])
 
 
 def _batch(shape, dtype, structure, size):
-    made = torch.ones(size, *shape, dtype=dtype)
+    made = torch.ones(size, *shape).to(dtype)
     labels = torch.arange(size) % 3
     return {
         "tuple": (made, labels),
@@ -29,6 +32,9 @@ def _batch(shape, dtype, structure, size):
         "named by numbers": {1: made},
         "nothing": (),
         "wrong": (made, "x"),
+        "not finite": (torch.full_like(made.float(), torch.nan).to(dtype), labels)
+        if dtype.is_floating_point
+        else made,
     }[structure]
 
 
@@ -36,11 +42,11 @@ batches = mostly(
     st.builds(
         _batch,
         st.sampled_from([(2,), (2,), (2,), (), (3,), (2, 2)]),
-        st.sampled_from([torch.float32, torch.float32, torch.uint8, torch.complex64, torch.bool]),
+        st.sampled_from([torch.float32] * 4 + DTYPES),
         st.sampled_from(
             ["tuple"] * 6
             + ["dict", "nested", "tensor", "indices", "uneven", "named by numbers"]
-            + ["nothing", "wrong"]
+            + ["nothing", "wrong", "not finite"]
         ),
         sizes,
     )

@@ -31,7 +31,8 @@ class Taught:
     def begin(self, task):
         """Begin a task, and return how many steps it has."""
         serve = self.stream.train_jointly if self._joint else self.stream.train
-        method, self._examples = self.method, self.method.stage_examples(serve(task))
+        method = self.method
+        self._examples = method.stage_examples(serve(task))
         method.begin_task(task, self._examples.labels)
         size = method.settings.batch_size
         self._loop = CudaGraphLoop(
@@ -43,8 +44,7 @@ class Taught:
         return len(self._loop)
 
     def take(self, step):
-        assert self._loop.step == step
-        with self._loop.advance() as steps:
+        with self._loop.advance(step + 1) as steps:
             for number, stored, labels, position in steps:
                 self.method.locate(position)
                 mix = self.method.observe(number, stored, self.stream.batch(stored, labels))

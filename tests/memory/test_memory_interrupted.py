@@ -100,6 +100,53 @@ def test_a_memory_that_is_interrupted_by_its_first_batch_is_new(memory):
     check_every_line(memory, lambda own: own.add(batch(0, 3), tasks=0))
 
 
+def flagged(name):
+    """A memory of which three more batches are unsettled; the second is not valid."""
+    memory = MEMORIES[name]()
+    for start, valid in [(60, True), (70, False), (80, True)]:
+        memory.sample(2)
+        prepared = memory.prepare(batch(start, 3), tasks=2, ids=[7, start, "a"])
+        memory.file(prepared, valid=torch.tensor(valid))
+    return memory
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_what_interrupts_the_settling_is_found_settled(name):
+    expected = MEMORIES[name]()
+    for start in (60, 70):
+        expected.sample(2)
+        if start == 60:
+            expected.add(batch(start, 3), tasks=2, ids=[7, start, "a"])
+    line, victim = 1, flagged(name)
+    while interrupted(victim.settle, PACKAGE, line):
+        if line % 2:
+            assert len(victim) in (len(expected), len(flagged(name)))
+            assert victim.settle() in (2, 0)  # 0 where it was about to tell
+        assert told(victim) == told(expected), f"at line {line}"
+        assert future(victim) == future(copy.deepcopy(expected)), f"at line {line}"
+        line, victim = line + 1, flagged(name)
+    assert line > 10
+
+
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_batch_that_is_filed_by_a_flag_is_undone_by_it_whatever_interrupted(name, valid):
+    def file(memory):
+        prepared = memory.prepare(batch(30, 4), tasks=0, ids=[7, "new", 6, 30])
+        memory.file(prepared, valid=torch.tensor(valid))
+
+    before, after = MEMORIES[name](), MEMORIES[name]()
+    after.add(batch(30, 4), tasks=0, ids=[7, "new", 6, 30])
+    known = [told(before), told(after if valid else before)]
+    line, victim = 1, MEMORIES[name]()
+    while interrupted(partial(file, victim), PACKAGE, line):
+        assert told(victim) in known, f"at line {line}"
+        assert not valid or victim.settle() == 0
+        assert not victim._ledger._filing.journal
+        line, victim = line + 1, MEMORIES[name]()
+    assert line > 10
+
+
 def test_a_state_is_taken_over_or_not():
     state = MEMORIES["Fifo"]().state_dict()
     memory = Memory(Fifo(4), max_bytes=1000)

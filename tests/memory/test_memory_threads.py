@@ -137,3 +137,16 @@ def test_of_two_batches_that_both_would_be_the_first_the_second_is_checked_again
     with pytest.raises(EngramError):
         memory.file(behind)
     assert len(memory) == 4
+
+
+@pytest.mark.parametrize("first", [{"tasks": 0}, {}], ids=str)
+def test_a_batch_of_another_kind_than_came_after_an_erasure_is_refused(first):
+    memory = Memory(Reservoir(100))
+    memory.add(examples(0, 3)[0], **first)
+    prepared = memory.prepare(examples(3, 3)[0], **first)
+    memory.erase(where=lambda _: True)
+    memory.add(examples(6, 3)[0], **({} if first else {"tasks": 0}))
+    with pytest.raises(EngramError, match="give all batches with"):
+        memory.file(prepared)
+    assert len({example.task for example in memory.examples()}) == 1
+    assert len(memory) == 3

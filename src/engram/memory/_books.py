@@ -21,6 +21,8 @@ class Books:
     def __init__(self, policy: Policy, max_examples: int | None) -> None:
         self.policy = policy
         self._filing = Filing(policy, max_examples)
+        self.journal = self._filing.journal
+        """What undoes a change that has begun; empty once it is made or undone."""
         self._by_task: dict[int, Indices] | None = None
 
     def __len__(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from engram.errors import EngramError
 from engram.memory._table import Indices
 
 _MOST = 32
+
+Mark: TypeAlias = tuple[Mapping[str, Any], tuple[int, int], int, tuple[tuple[Tensor, Tensor], ...]]
+"""The generator's state, the question, the size of the next block, and what was drawn ahead."""
 
 
 def draw(
@@ -63,6 +67,15 @@ class Draws:
         """Put draws [n, count] behind those that are ahead."""
         both = (torch.from_numpy(slots).unbind() for slots in (drawn, np.sort(drawn)))
         self._ahead.extend(zip(*both, strict=True))
+
+    def mark(self) -> Mark:
+        """Return what `go_back` needs to draw again what is drawn from now on."""
+        return self.generator.bit_generator.state, self._question, self._block, tuple(self._ahead)
+
+    def go_back(self, mark: Mark) -> None:
+        """Go back to a `mark`."""
+        self.generator.bit_generator.state, self._question, self._block, ahead = mark
+        self._ahead = deque(ahead)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generator's state and what was drawn ahead of it."""

@@ -11,7 +11,7 @@ from engram.memory._books import Books
 from engram.memory._columns import Incoming
 from engram.memory._example import Id
 from engram.memory._filing import Facts
-from engram.memory._journal import undo
+from engram.memory._journal import Journal, undo
 from engram.memory._moves import Moves, Newcomer
 from engram.memory._policies import Policy
 
@@ -38,12 +38,17 @@ class Entries(Books):
     def begin(self) -> None:
         """Begin a change, which ends with `made` or with `undo`."""
         filing = self._filing
-        filing.journal.clear()
+        if filing.journal:  # the undoing of an earlier change was interrupted as well
+            self.undo()
         filing.journal.append((self._restore, self._next_id, self._drawn, filing.facts()))
 
     def note(self, call: Callable[..., object], *arguments: object) -> None:
         """Note a call that undoes what the change is about to do beside the books."""
         self._filing.journal.append((call, *arguments))
+
+    def noted(self) -> Journal:
+        """Return a copy of what undoes the change that has begun."""
+        return [*self._filing.journal]
 
     def made(self) -> None:
         """End a change: what is noted is no longer needed."""
@@ -118,6 +123,10 @@ class Entries(Books):
                 self.note(self._erased.pop, id, None)
                 self._erased[id] = None
         self._reserve(leaving)
+        return self.release(leaving)
+
+    def release(self, leaving: Sequence[Id]) -> Moves | None:
+        """Let examples leave that may come again, within a change that has begun."""
         self._filing.discard(leaving)
         self._by_task = None
         _, self.moves = self._filing.slots.settle(0)

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.files import replacement
+from engram.memory._dtypes import from_file, to_file
 
 FORMAT = "engram-memory"
-VERSION = 1
+VERSION = 2
+"""The newest version. 1 has no tensors of which a dtype is told; a file has the least it needs."""
 
 
 def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
@@ -24,9 +26,16 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    document, tensors = _split(state, "")
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {"format": FORMAT, "version": str(VERSION), "document": json.dumps(document)}
+    document, parts = _split(state, "")
+    tensors, dtypes = {}, {}
+    for name, tensor in parts.items():
+        plain, dtype = to_file(tensor.cpu().contiguous())
+        tensors[name] = plain.contiguous()
+        if dtype is not None:
+            dtypes[name] = dtype
+    metadata = {"format": FORMAT, "version": "1", "document": json.dumps(document)}
+    if dtypes:
+        metadata |= {"version": "2", "dtypes": json.dumps(dtypes)}
     metadata["sha256"] = _digest(metadata, tensors)
     target = _place(path)
     try:
@@ -46,12 +55,16 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             metadata = file.metadata() or {}
             _check_version(path, metadata)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except EngramError:
+        raise
     except (OSError, ValueError) as error:  # a value: no name for a file
         raise EngramError(f"The memory {path} cannot be read: {error}.") from error
     except SafetensorError as error:
         raise EngramError(f"{path} is not a memory file, or is damaged: {error}.") from error
     if metadata.get("sha256") != _digest(metadata, tensors):
         raise EngramError(f"The memory {path} is damaged: its checksum does not match.")
+    for name, dtype in json.loads(metadata.get("dtypes", "{}")).items():
+        tensors[name] = from_file(tensors[name], dtype)
     return _join(json.loads(metadata["document"]), tensors)
 
 

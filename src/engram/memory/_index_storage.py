@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.memory._structure import Batch, check_lengths, describe, flatten, own_labels, rebuild
+from engram.memory._dtypes import as_rows
+from engram.memory._structure import (
+    Batch,
+    check_kinds,
+    check_lengths,
+    describe,
+    flatten,
+    own_labels,
+    rebuild,
+)
 from engram.memory._tensor_storage import TensorStorage
 
 
@@ -28,6 +38,7 @@ class IndexStorage(TensorStorage):
     def __init__(self, data: object) -> None:
         self._data_structure = describe(data)
         self._data = flatten(self._data_structure, data)
+        check_kinds(self._data)
         check_lengths(self._data)
         self._data_labels = own_labels(data)
         super().__init__(self._data[0].device)
@@ -38,8 +49,9 @@ class IndexStorage(TensorStorage):
             raise EngramError(
                 "A batch for an IndexStorage must be a one-dimensional integer tensor of indices."
             )
-        self._check_range(batch)
-        return [batch.to(torch.int64)]
+        indices = batch.to(torch.int64)
+        self._check_range(indices)
+        return [indices]
 
     def _check_range(self, indices: Tensor) -> None:
         size = len(self._data[0])
@@ -55,12 +67,22 @@ class IndexStorage(TensorStorage):
         """Return the labels of the rows, if the data is a tuple that ends with labels."""
         if self._data_labels is None or not isinstance(batch, Tensor):
             return None
-        return self._data_labels.index_select(0, batch.to(self._data_labels.device, torch.int64))
+        indices = batch.to(self._data_labels.device, torch.int64)
+        labels = as_rows(self._data_labels).index_select(0, indices)
+        return labels.view(self._data_labels.dtype)
+
+    def values(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the rows of the data that the indices point at."""
+        return list(self._pointed_at(tensors[0]))
+
+    def _pointed_at(self, indices: Tensor) -> Iterator[Tensor]:
+        for part in self._data:
+            rows = as_rows(part).index_select(0, indices.to(part.device))
+            yield rows if rows.dtype == part.dtype else rows.view(part.dtype)
 
     def read(self, slots: Tensor) -> Batch:
         """Return the rows of the data that are in these slots, in the data's structure."""
-        indices = self._rows[0].index_select(0, slots)
-        rows = (part.index_select(0, indices.to(part.device)) for part in self._data)
+        rows = self._pointed_at(self._rows[0].index_select(0, slots))
         return rebuild(self._data_structure, rows)
 
     def load_state_dict(self, state: dict[str, Any], rows: int) -> None:

@@ -101,4 +101,5 @@ class Ledger(Entries):
         self._next_id = state["next_id"]
         self._erased = dict.fromkeys(from_bytes(state["erased"]))
         self._filing = load_filing(policy, state["filing"])
+        self.journal = self._filing.journal
         self._by_task = self.moves = None

@@ -10,6 +10,7 @@ from torch import Size, Tensor, dtype, strided
 from torch import bool as bool_
 
 from engram.errors import EngramError
+from engram.memory._dtypes import row_dtype
 
 Batch: TypeAlias = Any
 """A tensor, or a tuple, list or dict of batches: a recursive type that no checker follows."""
@@ -67,6 +68,35 @@ def rebuild(structure: Structure, tensors: Iterator[Tensor]) -> Batch:
     return tuple(built) if kind == "tuple" else built
 
 
+def check_kinds(tensors: list[Tensor]) -> None:
+    """Refuse tensors that are not what their shape and dtype say, and dtypes that none holds."""
+    for tensor in tensors:
+        if tensor.is_nested:
+            raise EngramError(
+                "A tensor of the batch is nested; give its examples padded to one length."
+            )
+        if tensor.is_quantized:
+            raise EngramError(
+                f"A tensor of the batch is quantised ({tensor.dtype}); give it dequantised, or its "
+                "int_repr()."
+            )
+        if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+            raise EngramError(
+                f"A tensor of the batch is a {type(tensor).__name__}, which stands for others; "
+                "give a plain tensor."
+            )
+        row_dtype(tensor.dtype)
+
+
+def check_dense(tensors: list[Tensor]) -> None:
+    """Refuse tensors that have no value for each of their elements."""
+    if any(tensor.layout is not strided or tensor.is_meta for tensor in tensors):
+        raise EngramError(
+            "The tensors of a batch must be dense and have values; one of these is sparse or "
+            "on the device 'meta'."
+        )
+
+
 def check_lengths(tensors: list[Tensor]) -> None:
     """Refuse tensors that do not share their first dimension, the examples."""
     if not tensors:
@@ -88,11 +118,6 @@ def check_examples(tensors: list[Tensor], examples: list[tuple[Size, dtype]]) ->
                 f"A tensor of the batch has examples of {tuple(tensor.shape[1:])} "
                 f"{tensor.dtype}; in the first batch they were {tuple(shape)} {kind}."
             )
-    if any(tensor.layout is not strided or tensor.is_meta for tensor in tensors):
-        raise EngramError(
-            "The tensors of a batch must be dense and have values; one of these is sparse or "
-            "on the device 'meta'."
-        )
 
 
 def own_labels(batch: object) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import torch
@@ -10,12 +11,15 @@ from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.memory._allocation import allocate
+from engram.memory._dtypes import as_rows, check_on_device, row_dtype
 from engram.memory._moves import Moves
 from engram.memory._places import Places
 from engram.memory._structure import (
     Batch,
     Structure,
+    check_dense,
     check_examples,
+    check_kinds,
     check_lengths,
     describe,
     example_nbytes,
@@ -56,8 +60,10 @@ class TensorStorage:
         """How many rows are allocated."""
         self._structure: Structure | None = None
         self._rows: list[Tensor] = []
-        self._examples: list[tuple[torch.Size, torch.dtype]] = []
-        self._accepted: list[tuple[torch.Size, torch.dtype, torch.layout, bool]] | None = None
+        self.examples: list[tuple[torch.Size, torch.dtype]] = []
+        """The shapes and dtypes of an example's tensors; another list for another kind of batch."""
+        self._accepted: list[tuple[Any, ...]] | None = None  # what was checked last
+        self._by_view = False  # whether some rows are of another dtype than their examples
         self._on_host = True
         self._places = Places()
 
@@ -69,53 +75,93 @@ class TensorStorage:
     def check(self, batch: object) -> list[Tensor]:
         """Return the batch's tensors, or refuse a batch that does not fit the first one."""
         tensors = flatten(describe(batch) if self._structure is None else self._structure, batch)
-        kinds = [(each.shape, each.dtype, each.layout, each.is_meta) for each in tensors]
+        try:
+            kinds = [
+                (type(each), each.shape, each.dtype, each.layout, each.is_meta) for each in tensors
+            ]
+        except RuntimeError:  # a nested tensor has no shape
+            kinds = []
         if kinds == self._accepted:
             return tensors
+        check_kinds(tensors)
         check_lengths(tensors)
-        check_examples(tensors, self._examples)
-        if self._examples:
+        check_examples(tensors, self.examples)
+        check_dense(tensors)
+        if self.examples:
             self._accepted = kinds
+        else:
+            for tensor in tensors:
+                check_on_device(tensor.dtype, self.home(tensors))
         return tensors
 
     def labels(self, batch: object) -> Tensor | None:
         """Return the labels that a batch itself holds: a tuple's last tensor, if it can be that."""
         return own_labels(batch)
 
+    def values(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the tensors that `read` will make examples of, given what `check` returned."""
+        return tensors
+
+    def home(self, tensors: list[Tensor]) -> torch.device:
+        """Return the device of the rows, which the first batch decides unless one was given."""
+        return self.device or tensors[0].device
+
     def resize(self, rows: int, batch: object) -> None:
         """Allocate this many rows for examples such as the batch's, and keep what is there."""
-        old = self._rows or [tensor[:0] for tensor in self.check(batch)]
-        device = self.device or old[0].device
+        tensors = self.check(batch)
+        examples = self.examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
+        device = self.home(tensors)
         try:
-            new = [allocate((rows, *t.shape[1:]), t.dtype, device) for t in old]
-        except (MemoryError, RuntimeError, ValueError, AssertionError) as error:
-            # No room, or no such device.
-            size = rows * example_nbytes(old)
+            new = [allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples]
+        except (MemoryError, RuntimeError, TypeError, ValueError, AssertionError) as error:
+            # No room, no such device, or one without this dtype.
+            size = rows * example_nbytes(tensors)
             raise EngramError(
                 f"The memory cannot allocate {rows:,} rows ({size:,} bytes) on {device}; "
                 "give it a smaller capacity or budget, or another device."
             ) from error
-        for source, target in zip(old, new, strict=True):
-            target[: len(source)] = source.detach()
+        for source, target in zip(self._rows, new, strict=False):  # at first there are none
+            target[: len(source)] = source
         self._structure = self._structure or describe(batch)
-        self._examples = [(row.shape[1:], row.dtype) for row in new]
+        self.examples = examples
+        self._by_view = any(row_dtype(dtype) != dtype for _, dtype in examples)
         self.device, self.rows, self._rows = device, rows, new
         self._on_host = device.type == "cpu"
 
-    def stage(self, slots: list[int], tensors: list[Tensor], moves: Moves | None = None) -> Staged:
+    def stage(
+        self,
+        slots: list[int],
+        tensors: list[Tensor],
+        moves: Moves | None = None,
+        valid: Tensor | None = None,
+    ) -> Staged:
         """Return what writes each example to its slot (-1 is nowhere), after the moves.
 
-        Nothing has changed yet. What may fail is done here: `commit` only overwrites.
+        Nothing has changed yet. What may fail is done here: `commit` only overwrites. Unless the
+        flag ``valid`` is true, which is on the storage's device and is not read, it overwrites rows
+        with what they hold now.
         """
         staged = [] if moves is None else self._staged_moves(moves)
+        staged += self._staged_writes(slots, tensors)
+        if valid is None:
+            return staged
+        return [
+            (row, target, torch.where(valid, values, row.index_select(0, target)))
+            for row, target, values in staged
+        ]
+
+    def _staged_writes(self, slots: list[int], tensors: list[Tensor]) -> Staged:
         kept = [place for place, slot in enumerate(slots) if slot >= 0] if -1 in slots else slots
         if not kept:
-            return staged
+            return []
+        if self._by_view:
+            tensors = [as_rows(tensor.detach()) for tensor in tensors]
         if kept is not slots:
             slots = [slots[place] for place in kept]
             chosen = torch.frombuffer(array("q", kept), dtype=torch.int64)
-            tensors = [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
+            tensors = [tensor.index_select(0, _sent(chosen, tensor.device)) for tensor in tensors]
         target = self.place(self._places.fill(slots))
+        staged = []
         for row, tensor in zip(self._rows, tensors, strict=True):
             own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
             staged.append((row, target, own.detach() if own.requires_grad else own))
@@ -137,18 +183,28 @@ class TensorStorage:
         for row, target, values in staged:
             row.index_copy_(0, target, values)
 
+    def in_use(self, written: Iterable[tuple[Tensor, list[int]]]) -> list[int]:
+        """Return the slots, in order, of those of the rows that are this storage's now."""
+        own = {id(row) for row in self._rows}
+        return sorted({slot for row, slots in written if id(row) in own for slot in slots})
+
     def place(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the host on the storage's device."""
-        return tensor if self._on_host else tensor.to(self.device)
+        return tensor if self._on_host else _sent(tensor, self.device)
 
     def read(self, slots: Tensor) -> Batch:
         """Return the rows as a batch of the structure that was added."""
         assert self._structure is not None  # a memory reads only what it has written
-        return rebuild(self._structure, iter([row.index_select(0, slots) for row in self._rows]))
+        rows = [row.index_select(0, slots) for row in self._rows]
+        return rebuild(self._structure, iter(self._as_added(rows) if self._by_view else rows))
+
+    def _as_added(self, rows: list[Tensor]) -> list[Tensor]:
+        """Return rows in the dtypes of the examples that they hold."""
+        return [row.view(dtype) for row, (_, dtype) in zip(rows, self.examples, strict=True)]
 
     def state_dict(self, length: int) -> dict[str, Any]:
         """Return the first ``length`` rows (not copied) and their structure."""
-        rows = {str(place): row[:length] for place, row in enumerate(self._rows)}
+        rows = {str(place): row[:length] for place, row in enumerate(self._as_added(self._rows))}
         return {"kind": self.kind, "structure": self._structure, "rows": rows}
 
     def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
@@ -157,10 +213,18 @@ class TensorStorage:
             raise EngramError(
                 f"The state holds {state['kind']}; this memory's storage holds {self.kind}."
             )
-        self.rows, self._rows, self._examples = 0, [], []
+        self.rows, self._rows, self.examples = 0, [], []
         self._structure = self._accepted = None
         if state["structure"] is not None:
             tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
             self.resize(rows, rebuild(state["structure"], iter(tensors)))
             for row, tensor in zip(self._rows, tensors, strict=True):
-                row[: len(tensor)] = tensor
+                row[: len(tensor)] = as_rows(tensor)
+
+
+def _sent(tensor: Tensor, device: torch.device | None) -> Tensor:
+    """Return a tensor of numbers of ours on a device, without waiting for the work before it.
+
+    A GPU takes what is not in pinned memory, as these are not, before the call returns.
+    """
+    return tensor.to(device, non_blocking=device is not None and device.type == "cuda")

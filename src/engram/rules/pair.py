@@ -5,31 +5,37 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engram.kernels import takes_kernels
-from engram.rules._kernel import weigh_on_device
-from engram.rules._rule import Rule
-from engram.rules._symbol import Symbol
+from engram.kernels import triton_works
+from engram.rules.rule import Rule
 
-# A number is a tensor, for many problems at once, or for one a float, of Python's or of numpy's, or
-# a symbol, for a kernel that is to be made. All know the operators of arithmetic and comparison,
-# and &; formulas use nothing else but these and the functions below.
+# A number is a tensor, for many problems at once, or for one a float, of Python's or of numpy's.
+# All know the operators of arithmetic and comparison, and &; formulas use nothing else but these
+# and the functions below.
 Number: TypeAlias = Any
 Pair: TypeAlias = tuple[Number, Number]
+
+
+class KernelFormula(NamedTuple):
+    """A rule as `engram.kernels.pair_rules` knows it."""
+
+    name: str
+    switches: tuple[bool, ...] = ()
+    constants: tuple[float, ...] = ()
 
 
 class PairRule(Rule):
     """A rule that weighs g, the current batch's gradient, and r, the memory's.
 
-    One formula serves all paths: tensors of any leading dimensions, where nothing is read back
-    to the host; plain numbers (``weigh_numbers``), which on a CPU cost a tenth of the same
-    arithmetic on tensors of one element; and symbols, which on a GPU become one kernel, at a tenth
-    of the price of a kernel for each operation.
+    One formula serves tensors of any leading dimensions, where nothing is read back to the host,
+    and plain numbers (``weigh_numbers``), which on a CPU cost a tenth of the same arithmetic on
+    tensors of one element. A rule may name a kernel of the same formula (``_kernel_formula``): on
+    a GPU with Triton it is one launch instead of some thirty.
     """
 
     @abstractmethod
@@ -42,10 +48,19 @@ class PairRule(Rule):
         Weights for input that is not finite may be anything.
         """
 
+    def _kernel_formula(self, precision: torch.finfo) -> KernelFormula | None:  # noqa: ARG002
+        """Return the kernel of this rule, for dot products of a precision, if there is one."""
+        return None
+
     def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
-        kernels = takes_kernels(losses) and (gram is None or takes_kernels(gram))
-        if kernels and losses.shape[-1] == 2:
-            return weigh_on_device(self, losses, gram)
+        if losses.shape[-1] == 2 and _takes_kernels(losses, gram):
+            precision = torch.finfo(losses.dtype if gram is None else gram.dtype)
+            if (formula := self._kernel_formula(precision)) is not None:
+                from engram.kernels import pair_rules
+
+                wide = None if gram is None else gram.to(losses.dtype)
+                weights: Tensor = pair_rules.weigh(*formula, losses, wide)
+                return weights
         return super()._weigh_and_mark(losses, gram)
 
     def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
@@ -80,12 +95,15 @@ class PairRule(Rule):
         return [float(weight) for weight in weights]
 
 
+def _takes_kernels(losses: Tensor, gram: Tensor | None) -> bool:
+    # Triton is tried with float32; what it needs for float64 it then has too.
+    return all(triton_works(each, each.dtype) for each in (losses, gram) if each is not None)
+
+
 def keep(condition: Number, value: Number, otherwise: float) -> Number:
     """Return the value where the condition holds, and the constant elsewhere."""
     if isinstance(value, Tensor):
         return value.masked_fill(~condition, otherwise)
-    if isinstance(condition, Symbol):
-        return condition.choose(value, otherwise)
     return value if condition else otherwise
 
 
@@ -93,8 +111,6 @@ def choose(condition: Number, yes: Number, no: Number) -> Number:
     """Return one value where the condition holds, and the other elsewhere."""
     if isinstance(yes, Tensor):
         return torch.where(condition, yes, no)
-    if isinstance(condition, Symbol):
-        return condition.choose(yes, no)
     return yes if condition else no
 
 
@@ -102,8 +118,6 @@ def clip(value: Number, least: float, most: float | None = None) -> Number:
     """Return the value, or the bound that it exceeds."""
     if isinstance(value, Tensor):
         return value.clamp(least, most)
-    if isinstance(value, Symbol):
-        return value.clip(least, most)
     # In its own kind of number: one of Python's would raise where it is divided by 0.
     return type(value)(max(value, least) if most is None else min(max(value, least), most))
 
@@ -112,6 +126,4 @@ def root(value: Number) -> Number:
     """Return the square root."""
     if isinstance(value, Tensor):
         return value.sqrt()
-    if isinstance(value, Symbol):
-        return value.root()
     return math.sqrt(value) if type(value) is float else np.sqrt(value)

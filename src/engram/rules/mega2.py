@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from engram.errors import EngramError, shown
-from engram.rules._pair import Number, Pair, PairRule, choose, clip, keep, root
-from engram.rules._rule import check_range
+from engram.rules.pair import KernelFormula, Number, Pair, PairRule, choose, clip, keep, root
+from engram.rules.rule import check_range
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class MEGA2(PairRule):
 
     so that |update| = |g|. The update is g, weights (1, 0), where no direction is defined: a
     gradient or both losses are 0, or N is 0 up to the precision of ``gram`` (opposite gradients and
-    equal losses). A negative loss counts as 0.
+    equal losses). A negative loss counts as 0; a training step refuses it.
 
     ``balance=False`` takes l_t = l_ref, the bisector of the gradients: the paper's ablation.
 
@@ -53,6 +53,11 @@ class MEGA2(PairRule):
             raise EngramError(f"balance must be True or False, not {shown(self.balance)}.")
         check_range("max_angle", self.max_angle, math.pi)
         check_range("least_area", self.least_area)
+
+    @property
+    def compares_losses(self) -> bool:
+        """Whether the losses decide on the angle, as they do with ``balance``."""
+        return self.balance
 
     def _weigh_pair(
         self, losses: Pair, lengths: tuple[Number, Number, Number], precision: torch.finfo
@@ -87,6 +92,14 @@ class MEGA2(PairRule):
             towards = choose(beyond, turn, towards)
         towards = towards * (current_length / reference_length)
         return keep(defined, along, 1.0), keep(defined, towards, 0.0)
+
+    def _kernel_formula(self, precision: torch.finfo) -> KernelFormula:
+        limits = math.cos(self.max_angle), math.sin(self.max_angle)
+        return KernelFormula(
+            "mega2",
+            (self.balance, self.max_angle < math.pi, self.least_area > 0),
+            (math.sqrt(precision.eps), precision.tiny, *limits, math.sqrt(self.least_area)),
+        )
 
     def _shares(self, losses: Pair) -> Pair:
         """Return the losses as shares of their sum, so that no power of them overflows."""

@@ -38,6 +38,14 @@ class Rule(ABC):
     reference: Reference
     """Which rows the rule wants beside row 0: none, one for the whole memory, one a past task."""
 
+    @property
+    def compares_losses(self) -> bool:
+        """Whether the weights depend on the losses, which should then be 0 or more.
+
+        A rule takes a negative loss for 0; where a training step is taken, it is refused.
+        """
+        return False
+
     def __call__(self, losses: Tensor, gram: Tensor | None = None) -> Tensor:
         """Return the weights of the rows, ``[..., rows]``, in the dtype of the losses.
 

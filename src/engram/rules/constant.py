@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engram.rules._rule import Rule
+from engram.rules.rule import Rule
 
 
 @dataclass(frozen=True)

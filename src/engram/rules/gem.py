@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from engram.rules._quadratic import DIAGONAL, minimise
-from engram.rules._rule import Rule, check_range
+from engram.rules.quadratic import DIAGONAL, minimise
+from engram.rules.rule import Rule, check_range
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engram.rules._pair import Number, Pair, PairRule, keep
+from engram.rules.pair import KernelFormula, Number, Pair, PairRule, keep
 
 
 @dataclass(frozen=True)
@@ -35,3 +35,6 @@ class AGEM(PairRule):
         conflict = (product < 0) & (square >= precision.tiny)
         projection = keep(conflict, -product / square, 0.0)
         return 0 * product + 1, projection
+
+    def _kernel_formula(self, precision: torch.finfo) -> KernelFormula:
+        return KernelFormula("agem", constants=(precision.tiny,))

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 
 from engram.errors import unknown
-from engram.rules._pair import Number, Pair, PairRule, clip, keep
-from engram.rules._rule import check_range
+from engram.rules.pair import KernelFormula, Number, Pair, PairRule, clip, keep
+from engram.rules.rule import check_range
 
 _TESTS = ("current", "reference")
 _RELEASED_THRESHOLD = 1e-10
@@ -27,7 +27,8 @@ class MEGA1(PairRule):
     (1, l_ref / l_t) where l_ref > 1e-10, else (0, 1); ``epsilon`` is not used.
 
     In both, a ratio that has no finite value (l_t is 0, or next to it) gives (0, 1), its limit's
-    direction. Losses are compared by their ratio, so a negative one counts as 0.
+    direction. Losses are compared by their ratio, so a negative one counts as 0; a training step
+    refuses it.
 
     >>> import torch
     >>> MEGA1()(torch.tensor([[0.5, 2.0], [0.0001, 2.0]]))
@@ -46,6 +47,11 @@ class MEGA1(PairRule):
         if not isinstance(self.test, str) or self.test not in _TESTS:
             raise unknown("MEGA1 test", str(self.test), _TESTS)
 
+    @property
+    def compares_losses(self) -> bool:
+        """Yes: the memory's weight is the ratio of the losses."""
+        return True
+
     def _weigh_pair(
         self,
         losses: Pair,
@@ -59,3 +65,7 @@ class MEGA1(PairRule):
         both = both & (ratio < math.inf)
         # 0 * ratio is NaN only where the ratio is not finite, which is where it is not kept.
         return keep(both, 0 * ratio + 1, 0.0), keep(both, ratio, 1.0)
+
+    def _kernel_formula(self, precision: torch.finfo) -> KernelFormula:  # noqa: ARG002
+        paper = self.test == "current"
+        return KernelFormula("mega1", (paper,), (self.epsilon if paper else _RELEASED_THRESHOLD,))
