@@ -9,7 +9,7 @@ from engram.errors import EngramError
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
 from engram.plan import generator
 from engram.streams import Examples
-from engram.testing._practice import Practice
+from engram.testing.practice import Practice
 
 SEEDS = (3, 4)
 LENGTHS = (14, 3, 9, 10, 10)  # of tasks

@@ -7,7 +7,7 @@ import torch
 from engram.engine import Bank, ExampleStore
 from engram.memory import ClassRing, Ledger
 from engram.streams import Examples
-from engram.testing._practice import Practice
+from engram.testing.practice import Practice
 
 RUNS, LENGTH = 3, 7
 

@@ -59,7 +59,10 @@ class Taught:
         columns = getattr(self.method, "progressive", None)
         if columns is not None:
             return [*columns.columns, *columns.buffers]
-        return list(_floating([getattr(self.method, name) for name in self.method.state]))
+        held = [getattr(self.method, name) for name in self.method.state]
+        if getattr(self.method, "exemplars", None) is not None:
+            held += self.method.exemplars.columns.values()
+        return list(_floating(held))
 
 
 def _floating(held):

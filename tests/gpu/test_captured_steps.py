@@ -17,8 +17,8 @@ from engram.methods import method_entry, names
 from engram.protocol import run, specify
 from engram.protocol.precision import precision
 from engram.streams import Examples
-from engram.testing._compare import equal
-from engram.testing._course import Subject
+from engram.testing.assertions import equal
+from engram.testing.practice import Subject
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -124,7 +124,7 @@ def test_no_step_waits_for_the_host(method):
 
 def test_the_list_above_is_complete():
     entries = map(method_entry, names())
-    courses = [Subject(entry, entry.settings()).course(device="cuda") for entry in entries]
+    courses = [Subject(entry, entry.settings()).fresh_run(device="cuda") for entry in entries]
     capturable = [course.method.capturable for course in courses]
     assert {name for name, yes in zip(names(), capturable, strict=True) if yes} == set(CAPTURED)
 
@@ -135,10 +135,10 @@ def test_a_state_that_was_on_the_host_goes_on_on_the_device(method):
     """As it is when a checkpoint has been read from a file."""
     entry = method_entry(method)
     subject = Subject(entry, entry.settings(batch_size=4))
-    course = subject.course(device="cuda")
+    course = subject.fresh_run(device="cuda")
     saved = [(moment, on_the_host(course.method.state_dict())) for moment in course.teach()]
     for moment, state in saved[::3]:
-        loaded = subject.course(device="cuda")
+        loaded = subject.fresh_run(device="cuda")
         loaded.method.load_state_dict(state)
         assert equal(course.result(), loaded.finish(after=moment).result())
 

@@ -9,7 +9,7 @@ from engram.methods import Entry, FinishedTask, Method, MethodSettings, Setup, m
 from engram.models import Network
 from engram.streams import Examples
 from engram.testing import check_method
-from engram.testing._practice import Practice
+from engram.testing.practice import Practice
 
 FEATURES, CLASSES, BATCH = 64, 3, 4  # as the kit's stream has them
 

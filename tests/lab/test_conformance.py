@@ -14,7 +14,7 @@ from engram.methods import Entry, MethodSettings, names
 from engram.methods import registry as register_of_methods
 from engram.streams import load_mnist
 from engram.testing import check_method
-from engram.testing._host import no_reads
+from engram.testing.assertions import no_reads
 
 # Settings with which the kit's short tasks reach everything: windows end, memories are full.
 SMALL = {

@@ -13,7 +13,7 @@ from engram.methods.mer import MerSettings
 from engram.models import MLP
 from engram.protocol import run, specify
 from engram.streams import load_mnist
-from engram.testing._host import no_reads
+from engram.testing.assertions import no_reads
 
 RATE = 0.3
 

@@ -10,7 +10,7 @@ from engram.errors import EngramError
 from engram.methods import Entry, method_entry, names, register
 from engram.protocol import Spec, run, settings_help, specify
 from engram.streams import benchmark, load_mnist
-from engram.testing._course import Subject
+from engram.testing.practice import Subject
 
 METHODS = [
     "a-gem", "er", "gem", "mega-i", "mega-i-equal",
@@ -174,7 +174,7 @@ def test_algorithm_1_mixes_from_the_second_batch_on_the_tables_from_the_second_t
     settings = {"batch_size": 4, "memory": memory}
     entry = method_entry("mega-ii")
     subject = Subject(entry, entry.settings(**settings))
-    rows = {(m.task, m.step): m.mix.losses.shape[1] for m in subject.course().teach() if m.mix}
+    rows = {(m.task, m.step): m.mix.losses.shape[1] for m in subject.fresh_run().teach() if m.mix}
     at_once = memory in ("reservoir", "fifo")
     expected = {(task, step): 2 if task > 0 or (at_once and step > 0) else 1 for task, step in rows}
     assert rows == expected

@@ -18,8 +18,8 @@ from engram.protocol import run, specify, stack_key, stacking
 from engram.rules import Rule
 from engram.runs import Store, record
 from engram.settings import setting
-from engram.testing import _varied, check_method
-from engram.testing._course import Subject
+from engram.testing import check_method, checks
+from engram.testing.practice import Subject
 
 VALUES = {
     "learning_rate": (0.1, 0.02, 0.05),
@@ -248,11 +248,11 @@ def test_the_kit_keeps_to_the_bounds_of_a_setting():
 )
 def test_the_kit_finds_a_value_that_makes_a_difference(method, name, monkeypatch):
     compared = []
-    monkeypatch.setattr(_varied, "_compare", lambda _, name, __: compared.append(name))
+    monkeypatch.setattr(checks, "_compare_stacked", lambda _, name, __: compared.append(name))
     entry = method_entry(method)
     subject = Subject(replace(entry, varies=(name,)), small(entry))
     with torch.no_grad():
-        _varied.varied(subject)
+        checks.varied(subject)
     assert compared == [name]
 
 

@@ -12,7 +12,7 @@ from engram.protocol import run, specify
 from engram.protocol.records import COLUMNS, StepRecord, paper_cosine, step_facts
 from engram.rules import AGEM, MEGA1, MEGA2
 from engram.streams import load_mnist
-from engram.testing._course import Subject
+from engram.testing.practice import Subject
 
 SEEDS = (0, 3)
 
@@ -182,7 +182,7 @@ def test_methods_without_a_memory_have_no_such_facts():
 
 def test_rows_compare_only_where_they_must_or_are_told_to():
     entry = method_entry("mega-i")
-    method = Subject(entry, entry.settings()).course().method
+    method = Subject(entry, entry.settings()).fresh_run().method
     assert isinstance(method.rows, Rows)
     assert not method.rows.compare
 
@@ -190,7 +190,7 @@ def test_rows_compare_only_where_they_must_or_are_told_to():
 def test_no_finite_k2_gives_no_histogram():
     nothing = {name: np.full(3, np.nan, np.float32) for name in COLUMNS}
     entry = method_entry("mega-i")
-    method = Subject(entry, entry.settings()).course().method
+    method = Subject(entry, entry.settings()).fresh_run().method
     assert step_facts(nothing, method) == {"recorded_steps": 3}
     endless = {**nothing, "k2": np.array([np.inf, np.nan, np.nan], np.float32)}
     assert step_facts(endless, method)["log_k2_histogram"] == "0:"

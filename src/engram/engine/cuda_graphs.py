@@ -85,9 +85,7 @@ class CudaGraphLoop:
         """Yield the next batch or, given a ``stop``, those before it that one replay takes."""
         first = self.step
         if self._position is None or first >= self._whole:
-            part = slice(first * self._size, (first + 1) * self._size)
-            inputs, labels = (column[:, part] for column in self._examples)
-            yield (Step(first, inputs, labels, None),)
+            yield self._by_number(first)
             self.step = first + 1
             return
         kind = self._kind(first)
@@ -113,6 +111,11 @@ class CudaGraphLoop:
             return 1
         alike = all(self._kind(each) == kind for each in range(step + 1, last))
         return self.together if alike else 1
+
+    def _by_number(self, step: int) -> Iterator[Step]:
+        part = slice(step * self._size, (step + 1) * self._size)
+        inputs, labels = (column[:, part] for column in self._examples)
+        yield Step(step, inputs, labels, None)
 
     def _by_position(self, first: int, count: int, position: Tensor) -> Iterator[Step]:
         for step in range(first, first + count):

@@ -12,13 +12,12 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-MOST = 63  # entries of a program: a tile holds its tableau
 _LEAST = 16
 _WARPS = {16: 1, 32: 4, 64: 8}  # by a tile's width
 
 
 def pivoted(matrix: Tensor, linear: Tensor, rounds: int, tolerance: float) -> Tensor:
-    """Return x [problems, n] where principal pivoting ends, after so many rounds at most.
+    """Return x [problems, n], n at most 63, where principal pivoting ends, in so many rounds.
 
     A problem's tableau is that of `engram.rules.quadratic`, without the row that only says
     «solved»: here each problem ends by itself.

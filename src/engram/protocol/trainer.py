@@ -134,12 +134,15 @@ def run(
 
                     # A step, or several: on a GPU they are captured once, and then replayed.
                     with loop.advance(stop) as steps:
-                        for number, stored, labels, position in steps:
+                        for current in steps:
+                            number, position = current.number, current.position
+                            batch = stream.batch(current.inputs, current.labels)
                             method.locate(position)
-                            mix = method.observe(number, stored, stream.batch(stored, labels))
+                            mix = method.observe(number, current.inputs, batch)
                             losses.take(mix, number, position)
                             if record.steps is not None:
                                 record.steps.take(mix, number, position)
+                            del current, batch  # views of the task's examples, see below
 
                     before, state.done = state.done, state.done + loop.step - step
                     if progress is not None and (
@@ -164,6 +167,7 @@ def run(
                 finished = FinishedTask(Examples(*(part[:, :once] for part in examples)))
                 method.end_task(task, finished)
                 state.reads += finished.reads
+                del loop, examples, finished  # there may be no room for two tasks at once
                 state.step = 0
                 last = task == spec.tasks - 1
                 if not joint or last:

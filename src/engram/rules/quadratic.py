@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
@@ -11,6 +9,7 @@ from engram.kernels import triton_works
 
 DIAGONAL = 30.0  # found by trial: the fewest rounds, see _Tableau.choose
 _TOLERANCE = 1e-11  # of a value or a slope, beside the largest slope at 0
+_MOST_IN_KERNEL = 63  # entries of a problem whose tableau a tile holds
 
 
 def minimise(matrix: Tensor, linear: Tensor) -> Tensor:
@@ -35,22 +34,15 @@ def minimise(matrix: Tensor, linear: Tensor) -> Tensor:
     linear = linear / unit
     size = linear.shape[-1]
     rounds = size + max(size // 4, 6)
-    if kernels := _kernels_for(matrix):
-        x: Tensor = kernels.pivoted(matrix, linear, rounds, _TOLERANCE)
+    if size <= _MOST_IN_KERNEL and triton_works(matrix, torch.float64):
+        from engram.kernels import quadratic
+
+        x = quadratic.pivoted(matrix, linear, rounds, _TOLERANCE)
     else:
         x = _pivoted(matrix, linear, rounds)
     slopes = torch.add((matrix * x.unsqueeze(-2)).sum(-1), linear, alpha=2)
     height = (x * slopes).sum(-1, keepdim=True)  # twice the objective, which is 0 at 0
     return (x * unit).masked_fill(~(height <= _TOLERANCE), 0)  # also where x is not a number
-
-
-def _kernels_for(matrix: Tensor) -> ModuleType | None:
-    """Return the kernel that makes all rounds at once, where it can be had."""
-    if not triton_works(matrix, torch.float64):
-        return None
-    from engram.kernels import quadratic
-
-    return quadratic if matrix.shape[-1] <= quadratic.MOST else None
 
 
 def _pivoted(matrix: Tensor, linear: Tensor, rounds: int) -> Tensor:

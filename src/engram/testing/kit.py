@@ -9,23 +9,22 @@ import torch
 from engram.errors import EngramError, shown
 from engram.methods import Entry, MethodSettings, method_entry
 from engram.settings import Scalar
-from engram.testing import _checks, _keeping
-from engram.testing._course import Subject
-from engram.testing._varied import varied
+from engram.testing import checks
+from engram.testing.practice import Subject
 
 _BATCH_SIZE = 4
 _CHECKS: dict[str, Callable[[Subject], None]] = {
-    "settings": _checks.settings,
-    "corners": _checks.corners,
-    "seeded": _checks.seeded,
-    "predictions": _checks.predictions,
-    "stacked": _checks.stacked,
-    "varied": varied,
-    "one pass": _checks.one_pass,
-    "resumed": _keeping.resumed,
-    "budget": _keeping.budget,
-    "settled": _keeping.settled,
-    "captured": _keeping.captured,
+    "settings": checks.settings,
+    "corners": checks.corners,
+    "seeded": checks.seeded,
+    "predictions": checks.predictions,
+    "stacked": checks.stacked,
+    "varied": checks.varied,
+    "one pass": checks.one_pass,
+    "resumed": checks.resumed,
+    "budget": checks.budget,
+    "settled": checks.settled,
+    "captured": checks.captured,
 }
 _CLAIMS = {"settled": "settled", "captured": "capturable"}  # checked only where they are made
 
@@ -48,7 +47,7 @@ def check_method(method: str | Entry, **settings: Scalar) -> list[str]:
         raise EngramError(f"method must be the name of one, or its Entry, not {shown(method)}.")
     build: Callable[..., MethodSettings] = entry.settings
     subject = Subject(entry, build(**{"batch_size": _BATCH_SIZE, **settings}))
-    learner = subject.course().method
+    learner = subject.fresh_run().method
     unclaimed = {check for check, claim in _CLAIMS.items() if not getattr(learner, claim)}
     unclaimed |= set() if entry.varies else {"varied"}
     chosen = {name: check for name, check in _CHECKS.items() if name not in unclaimed}
