@@ -59,8 +59,10 @@ def weigh(
 
 @cache
 def _on_device(constants: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    # As arguments they would be rounded to float32, and compiled into a kernel each.
-    return torch.tensor(constants or (0.0,), dtype=dtype, device=device)
+    # As arguments they would be rounded to float32; and they are filled on the device, for a copy
+    # would let the host wait.
+    numbers = [torch.full((), each, dtype=dtype, device=device) for each in constants or (0.0,)]
+    return torch.stack(numbers)
 
 
 @triton.jit
