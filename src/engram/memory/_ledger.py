@@ -14,7 +14,14 @@ from engram.memory._entries import Entries
 from engram.memory._example import Tags, Where
 from engram.memory._lock import deep_copy, new_lock
 from engram.memory._moves import Moves
-from engram.memory._policies import Policy, natural, policy_from_json, policy_to_json, positive
+from engram.memory._policies import (
+    Policy,
+    check_policy,
+    natural,
+    policy_to_json,
+    positive,
+    say_policy,
+)
 from engram.memory._state import from_bytes, load_filing, save_filing, to_bytes
 from engram.memory._table import Indices
 
@@ -42,8 +49,7 @@ class Ledger(Entries):
     """
 
     def __init__(self, policy: Policy, *, max_examples: int | None = None, seed: int = 0) -> None:
-        if not isinstance(policy, Policy):
-            raise EngramError(f"policy is {policy!r}; give one such as Reservoir(1000).")
+        check_policy(policy)
         if max_examples is not None:
             positive("max_examples", max_examples)
         super().__init__(policy, max_examples, natural("seed", seed))
@@ -123,9 +129,10 @@ class Ledger(Entries):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy, bit for bit."""
-        policy = policy_from_json(state["policy"])
-        if policy != self.policy:
-            raise EngramError(f"The state is of {policy}; this memory's policy is {self.policy}.")
+        policy = self.policy
+        if state["policy"] != policy_to_json(policy):
+            told = say_policy(state["policy"])
+            raise EngramError(f"The state is of {told}; this memory's policy is {policy}.")
         self._generator.bit_generator.state = state["generator"]
         self._seeded, self._drawn = self._generator.bit_generator.state, 0
         self._next_id = state["next_id"]
