@@ -77,9 +77,9 @@ peers: $(STAMP) $(PEERS)/.installed
 
 # Everything generated in docs/: the pages of results, and the blocks of the other pages.
 docs: $(STAMP)
-	$(BIN)/python -m engram.report results/*.jsonl --pages docs
-	$(BIN)/python -m engram.studies results/*.jsonl
-	$(BIN)/python tests/slow/page.py
+	$(BIN)/python -m tools.docs results/*.jsonl --pages docs
+	$(BIN)/python -m tools.docs.times results/*.jsonl
+	$(BIN)/python -m tools.docs.reliability
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis

@@ -30,7 +30,7 @@ def main() -> None:
     rows = methods(
         options.methods, tasks=options.tasks, blocks=options.blocks, rounds=options.rounds
     )
-    Console().print(report.sheet_table("methods", rows))
+    Console().print(report.speed_table("methods", rows))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = steps(options.blocks, options.rounds)
-    Console().print(report.sheet_table("steps", rows))
+    Console().print(report.speed_table("steps", rows))
     if options.json:
         command = f"python benchmarks/steps.py --blocks {options.blocks} --rounds {options.rounds}"
         tables = {"steps": rows}

@@ -49,7 +49,8 @@ def validation_images(source: Path, classes: list[str]) -> Labelled:
 
 def pixels(path: Path) -> NDArray[np.uint8]:
     """Return an image's pixels [64, 64, 3]."""
-    return np.asarray(Image.open(path).convert("RGB").resize((SIDE, SIDE)))
+    with Image.open(path, formats=["JPEG"]) as image:
+        return np.asarray(image.convert("RGB").resize((SIDE, SIDE)))
 
 
 def write_arrays(images: Labelled, folder: Path, split: str) -> None:

@@ -7,21 +7,10 @@ import pytest
 import torch
 
 from engram import bench
-from engram.bench import (
-    _captured,
-    _determinism,
-    _events,
-    _floor,
-    _images,
-    _noise,
-    _permuted,
-    _replays,
-    _searches,
-    _stacks,
-)
-from engram.report._sheets import sheet_markdown
+from engram.bench import gpu, products, sessions, timing
+from engram.report.performance import speed_markdown
 
-SMALL = _noise.Noise("split-cifar", 16, 100, per_class=3, earlier=10, overrides={})
+SMALL = sessions.Noise("split-cifar", 16, 100, per_class=3, earlier=10, overrides={})
 
 
 @pytest.fixture
@@ -33,28 +22,24 @@ def on_a_cpu(monkeypatch):
         for step in range(min(steps, 3)):
             take(step, steps)
         taken.append(steps)
-        return _events.Timing(10.0 * len(taken), 5.0, 100.0)
+        return timing.Timing(10.0 * len(taken), 5.0, 100.0)
 
-    for module in (_stacks, _searches, _captured, _replays, _images, _determinism):
-        monkeypatch.setattr(module, "microseconds", microseconds)
-    for module in (_stacks, _captured, _replays, _determinism):
-        monkeypatch.setattr(module, "permuted", partial(_permuted.permuted, tasks=2))
-        monkeypatch.setattr(module, "EARLIER", 20)
-    monkeypatch.setattr(_searches, "EARLIER", 20)
-    for module in (_images, _determinism):
-        monkeypatch.setattr(module, "on_noise", partial(_noise.on_noise, tasks=2))
-    monkeypatch.setattr(_stacks, "captured_products", lambda *_: lambda step, _: step + 1)
-    monkeypatch.setattr(_images, "_WORK", ((SMALL, (1, 2), {"tf32": 7.0}),))
-    monkeypatch.setattr(_determinism, "CIFAR", SMALL)
-    monkeypatch.setattr(_determinism, "EXAMPLES", 50)
-    monkeypatch.setattr(_determinism, "_RUNS", 2)
-    monkeypatch.setattr(_determinism, "_in_a_fresh_process", _determinism._steps)
+    monkeypatch.setattr(gpu, "microseconds", microseconds)
+    monkeypatch.setattr(gpu, "permuted", partial(sessions.permuted, tasks=2))
+    monkeypatch.setattr(gpu, "on_noise", partial(sessions.on_noise, tasks=2))
+    monkeypatch.setattr(gpu, "EARLIER", 20)
+    monkeypatch.setattr(gpu, "EXAMPLES", 50)
+    monkeypatch.setattr(gpu, "captured_products", lambda *_: lambda step, _: step + 1)
+    monkeypatch.setattr(gpu, "_IMAGES", ((SMALL, (1, 2), {"tf32": 7.0}),))
+    monkeypatch.setattr(gpu, "CIFAR", SMALL)
+    monkeypatch.setattr(gpu, "_DETERMINISM_RUNS", 2)
+    monkeypatch.setattr(gpu, "_in_a_fresh_process", gpu._steps_with_switch)
     return taken
 
 
 def shows_all_of(name, rows):
     """Whether every cell of the table is filled, but for bounds that are not set."""
-    header, _, *lines = sheet_markdown(name, rows).splitlines()
+    header, _, *lines = speed_markdown(name, rows).splitlines()
     columns = [cell.strip() for cell in header.strip("|").split("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return len(lines) == len(rows) > 0 and all(
@@ -173,9 +158,9 @@ def test_the_price_of_determinism(on_a_cpu):
     assert shows_all_of("determinism", rows)
 
 
-@pytest.mark.parametrize("kind", [_noise.CIFAR, _noise.CUB], ids=lambda kind: kind.benchmark)
+@pytest.mark.parametrize("kind", [sessions.CIFAR, sessions.CUB], ids=lambda kind: kind.benchmark)
 def test_noise_has_every_class_equally_often(kind):
-    images = _noise.pictures(kind._replace(side=2))
+    images = sessions.pictures(kind._replace(side=2))
     assert images.train_images.shape == (kind.classes * kind.per_class, 3, 2, 2)
     assert images.train_images.dtype == np.uint8
     assert (np.bincount(images.train_labels) == kind.per_class).all()
@@ -185,16 +170,16 @@ def test_noise_has_every_class_equally_often(kind):
 def test_the_products_alone_are_those_of_the_passes():
     """Of a pass by hand: forward, the weights' gradients, and the errors of all but the inputs."""
     torch.manual_seed(0)
-    products = _floor._Products((5, 4, 3), 7, 2, "cpu")
-    inputs, error = products._inputs[0].clone(), products._errors[2].clone()
-    first, second = products._weights
-    products.multiply()
+    alone = products._Products((5, 4, 3), 7, 2, "cpu")
+    inputs, error = alone._inputs[0].clone(), alone._errors[2].clone()
+    first, second = alone._weights
+    alone.multiply()
     hidden = inputs @ first
-    torch.testing.assert_close(products._inputs[2], hidden @ second)
-    torch.testing.assert_close(products._gradients[1], hidden.mT @ error)
-    torch.testing.assert_close(products._gradients[0], inputs.mT @ (error @ second.mT))
+    torch.testing.assert_close(alone._inputs[2], hidden @ second)
+    torch.testing.assert_close(alone._gradients[1], hidden.mT @ error)
+    torch.testing.assert_close(alone._gradients[0], inputs.mT @ (error @ second.mT))
 
 
 def test_too_few_steps_are_refused():
     with pytest.raises(ValueError, match="too few"):
-        _events.microseconds(lambda step, _: step + 1, 25)
+        timing.microseconds(lambda step, _: step + 1, 25)

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from engram import bench, report
-from engram.bench import _measure
+from engram.bench import tables
 from engram.cli._bench import bench as run_bench
 from engram.errors import EngramError
-from engram.report import write_book
-from engram.report._sheets import SHEETS
+from engram.report.performance import SPEED_TABLES
+from tools.docs.pages import write_pages
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
-    assert {*_measure._CPU, *_measure._GPU, "peers"} == set(SHEETS)
+    assert {*tables._CPU, *tables._GPU, "kernels", "peers"} == set(SPEED_TABLES)
 
 
 def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
@@ -32,8 +32,8 @@ def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
 
 
 def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(_measure, "_CPU", {name: lambda: [] for name in ("steps", "methods")})
-    monkeypatch.setattr(_measure.torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(tables, "_CPU", {name: lambda: [] for name in ("steps", "methods")})
+    monkeypatch.setattr(tables.torch, "set_num_threads", lambda _: None)
     path = tmp_path / "performance-here.json"
     run_bench(["methods", "methods"], device="cpu", json_path=path)
     saved = json.loads(path.read_text())
@@ -49,8 +49,8 @@ def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch):
 def test_a_gpu_is_measured_by_its_own_clock(monkeypatch):
     asked = []
     monkeypatch.setattr(torch.cuda, "device", lambda name: asked.append(name) or nullcontext())
-    monkeypatch.setattr(_measure, "_GPU", {"stacks": lambda device: [{"on": device}]})
-    assert list(_measure.measure("cuda:1")) == [("stacks", [{"on": "cuda:1"}])]
+    monkeypatch.setattr(tables, "_GPU", {"stacks": lambda device: [{"on": device}]})
+    assert list(tables.measure("cuda:1")) == [("stacks", [{"on": "cuda:1"}])]
     assert asked == ["cuda:1"]
 
 
@@ -70,6 +70,13 @@ def test_a_folder_is_no_file(tmp_path):
         run_bench(device="cpu", json_path=tmp_path, measure=lambda *_: pytest.fail("measured"))
 
 
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+    (tmp_path / "text").write_text("no folder")
+    place = tmp_path / "text" / "performance-here.json"
+    with pytest.raises(EngramError, match=r"performance-here\.json' cannot be written"):
+        run_bench(device="cpu", json_path=place, measure=lambda *_: pytest.fail("measured"))
+
+
 @pytest.fixture
 def page(tmp_path):
     """A page with one block, and what makes it anew."""
@@ -80,7 +87,7 @@ def page(tmp_path):
     def make(table):
         block = f"<!-- generated: performance {table} -->\n<!-- end -->\n"
         (docs / "speed.md").write_text(block)
-        write_book(docs, [], None)
+        write_pages(docs, [], None)
         return (docs / "speed.md").read_text()
 
     return make

@@ -9,9 +9,10 @@ import pytest
 
 import engram.protocol
 from engram import methods
-from engram.report import GENERATED, write_book
 from engram.runs import read_lines
 from engram.studies import published, taken
+from tools.docs.pages import write_pages
+from tools.docs.results_page import GENERATED
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -39,7 +40,7 @@ def test_what_is_generated_is_fresh(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
     for folder in ("src", "results"):
         (tmp_path / folder).symlink_to(ROOT / folder)
-    changed = write_book(tmp_path / "docs", RESULTS, engram.protocol)
+    changed = write_pages(tmp_path / "docs", RESULTS, engram.protocol)
     stale = [str(path.relative_to(tmp_path)) for path in changed]
     assert not stale, f"{', '.join(stale)}: stale, run `make docs`"
 

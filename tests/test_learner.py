@@ -1,6 +1,7 @@
 """The learner: reference passes, current pass, rule, step, memory, in this order."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -200,6 +201,132 @@ def test_a_step_that_breaks_off_leaves_nothing_behind(rule):
     assert torch.equal(weights(learner), weights(whole))
 
 
+class Normed(nn.Sequential):
+    """A network with running averages."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
+        self.double()
+
+
+def known(learner):
+    """Return all that a learner knows, as one text."""
+    torch.set_printoptions(precision=17)
+    try:
+        return str([learner.model.state_dict(), learner.optimizer.state_dict()["state"]]), str(
+            learner.memory.state_dict()
+        )
+    finally:
+        torch.set_printoptions(profile="default")
+
+
+def normed(rule, **options):
+    model = Normed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    return Learner(model, optimizer, rule, Memory(Fifo(100)), **options)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_a_batch_that_is_not_finite_is_neither_learnt_nor_kept(rule):
+    learner = normed(rule)
+    train(learner, tasks=1)
+    before = known(learner)
+    inputs, classes = batch(1)
+    inputs[2, 3] = math.nan
+    with pytest.raises(EngramError, match=r"Example 2 of the batch.*not finite"):
+        learner.observe(inputs, classes, task=1)
+    assert known(learner) == before
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("row", ["current", "memory"])
+def test_a_loss_that_is_not_finite_changes_nothing(rule, row):
+    """Nor do the running averages, which the passes have moved, nor the optimiser's."""
+    wrong = []
+
+    def loss(model, given, _):
+        plain = cross_entropy(model(given[0]), given[1])
+        return plain * (math.nan if wrong and (len(given[0]) == 5) == (row == "current") else 1)
+
+    learner = normed(rule, loss=loss)
+    train(learner, tasks=1)
+    before, held = known(learner)[0], len(learner.memory)
+    wrong.append(True)
+    if row == "memory" and rule.reference == "none":
+        return
+    named = "memory 1" if row == "memory" and rule.reference == "per task" else row
+    with pytest.raises(EngramError, match=f"The row '{named}' has a loss of nan; the step is ref"):
+        learner.observe(*batch(1, 5), task=1)
+    assert known(learner)[0] == before
+    assert len(learner.memory) == held
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_a_negative_value_is_refused_where_values_are_compared(rule):
+    learner = normed(rule, loss=lambda model, given, _: -model(given[0]).square().mean())
+    before = known(learner)
+    with pytest.raises(EngramError, match="The row 'current' has a value of -"):
+        learner.observe(*batch(0))
+    assert known(learner) == before
+
+
+def test_the_check_can_be_switched_off():
+    learner = normed(
+        MEGA2(), loss=lambda model, given, _: model(given[0]).sum() * math.nan, check_finite=0
+    )
+    learner.observe(*batch(0))
+    assert weights(learner).isnan().any()
+    assert len(learner.memory) == 6
+    for wrong in (-1, True, 0.5):
+        with pytest.raises(EngramError, match="check_finite is"):
+            normed(MEGA2(), check_finite=wrong)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("ask", ["observe", "settle", "end_task", "state_dict"])
+def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, monkeypatch):
+    """The device is a CPU that is not waited for."""
+    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    wrong = []
+
+    def loss(model, given, _):
+        plain = cross_entropy(model(given[0]), given[1])
+        return plain * (math.nan if wrong and len(given[0]) == 5 else 1)
+
+    learner, twin = (normed(rule, loss=loss, check_finite=6) for _ in range(2))
+    for each in (learner, twin):
+        train(each, tasks=1, steps=2)
+    before, buffers = weights(learner), copy.deepcopy(learner.model.state_dict())
+    wrong.append(True)
+    learner.observe(*batch(1, 5), task=1)
+    wrong.clear()
+    for step in range(2):
+        learner.observe(*batch(step), task=1)
+        assert torch.equal(weights(learner), before)
+        for key, buffer in learner.model.state_dict().items():
+            assert torch.equal(buffer, buffers[key])
+    asked = {"observe": lambda: learner.observe(*batch(3), task=1)}
+    with pytest.raises(EngramError, match="In step 3, the row 'current' has a loss of nan"):
+        asked.get(ask, getattr(learner, ask))()
+    assert torch.equal(weights(learner), before)
+    assert str(learner.memory.state_dict()) == str(twin.memory.state_dict())
+    learner.observe(*batch(4), task=1)
+    assert not torch.equal(weights(learner), before)
+    assert weights(learner).isfinite().all()
+    assert len(learner.memory) == 18
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_a_device_that_is_asked_seldom_learns_what_the_host_does(rule, monkeypatch):
+    learner, twin = normed(rule, check_finite=3), normed(rule)
+    train(twin)
+    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    train(learner)
+    torch.testing.assert_close(weights(learner), weights(twin), rtol=1e-9, atol=1e-12)
+    assert list(learner.memory.examples()) == list(twin.memory.examples())
+
+
 def test_the_models_mode_is_the_users():
     learner = build(MEGA2(), Reservoir(20))
     learner.model.eval()
@@ -266,6 +393,100 @@ def test_other_mistakes_are_told():
         learner.observe({"x": torch.ones(2, 5)})
     with pytest.raises(EngramError, match="'optimizer', 'memory'"):
         learner.load_state_dict({"model": {}})
+
+
+def other_model(state):
+    state["model"] = {key: tensor[:1] for key, tensor in state["model"].items()}
+
+
+def other_key(state):
+    state["model"]["9.weight"] = torch.ones(3)
+
+
+def other_group(state):
+    state["optimizer"]["param_groups"].pop()
+
+
+def fewer_parameters(state):
+    state["optimizer"]["param_groups"][0]["params"].pop()
+
+
+def another_optimizer(state):
+    adam = torch.optim.Adam(network().parameters())
+    state["optimizer"]["param_groups"] = adam.state_dict()["param_groups"]
+
+
+def momentum_of_another_shape(state):
+    state["optimizer"]["state"][3]["momentum_buffer"] = torch.ones(2, dtype=torch.float64)
+
+
+def momentum_of_no_shape(state):
+    state["optimizer"]["state"][1] = 5
+
+
+def other_memory(state):
+    state["memory"]["max_bytes"] = -1
+
+
+def other_policy(state):
+    state["memory"] = build(MEGA2(), Reservoir(7)).memory.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (other_model, "not of this model: .*size mismatch"),
+        (other_key, "not of this model: .*9.weight"),
+        (other_group, "not of this optimizer: "),
+        (fewer_parameters, "not of this optimizer: "),
+        (another_optimizer, "not of this optimizer, SGD: it has no dampening, momentum"),
+        (momentum_of_another_shape, r"its momentum_buffer is of shape \[2\], for .* needs \[3\]"),
+        (momentum_of_no_shape, "not of this optimizer: "),
+        (other_memory, "max_bytes"),
+        (other_policy, "Reservoir"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_state_is_loaded_whole_or_not_at_all(spoil, words, trained):
+    learner, other = build(MEGA2(), Fifo(20)), build(MEGA2(), Fifo(20))
+    train(other)
+    if trained:
+        train(learner, first=5, tasks=1)
+    state = copy.deepcopy(other.state_dict())
+    spoil(state)
+    before, groups = known(learner), str(learner.optimizer.param_groups)
+    with pytest.raises(EngramError, match=words):
+        learner.load_state_dict(state)
+    assert known(learner) == before
+    assert str(learner.optimizer.param_groups) == groups
+    learner.load_state_dict(other.state_dict())
+    assert known(learner) == known(other)
+
+
+def test_an_optimiser_that_needs_a_closure_is_refused():
+    model = network()
+    lbfgs = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(EngramError, match=r"LBFGS.step\(\) needs a closure"):
+        Learner(model, lbfgs, MEGA2(), Memory(Fifo(20)))
+    learner = build(MEGA2(), Fifo(20))
+    with pytest.raises(EngramError, match=r"LBFGS.step\(\) needs a closure"):
+        learner.optimizer = lbfgs
+    learner.observe(*batch(0))
+
+
+def test_a_scheduler_that_wraps_the_step_is_no_closure():
+    learner = build(MEGA2(), Fifo(20))
+    torch.optim.lr_scheduler.StepLR(learner.optimizer, 1)
+    Learner(learner.model, learner.optimizer, MEGA2(), Memory(Fifo(20))).observe(*batch(0))
+
+
+def test_a_learner_says_what_it_is_made_of():
+    learner = build(MEGA2(), Fifo(20), reference_batch=8)
+    learner.observe(*batch(0))
+    told = repr(learner)
+    for part in ("Sequential", "SGD over 4 parameters", "MEGA2(", "6 examples", "Fifo", "=8"):
+        assert part in told
 
 
 def test_a_sentence_of_torchs_ends_once():

@@ -181,7 +181,7 @@ def main() -> None:
         }
         rows = measure(peers, options.blocks, options.rounds)
         versions = peers[LEAN].versions
-    Console(width=110).print(report.sheet_table("peers", rows))
+    Console(width=110).print(report.speed_table("peers", rows))
     if options.json:
         report.save_performance(
             options.json,

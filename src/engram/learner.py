@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from engram.errors import EngramError, shown
-from engram.gradients import Mix, backward, backward_each, check_rule
+from engram.gradients import (
+    Check,
+    GroupChoice,
+    Guard,
+    Mix,
+    NamedLoss,
+    check_group,
+    check_rule,
+    compare_again,
+    is_sharded,
+    mix_losses,
+    optimized,
+    ranks_of,
+)
 from engram.memory import Memory
 from engram.rules import Rule
+
+if TYPE_CHECKING:
+    from engram.memory._memory import Prepared
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
 Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
-Passes: TypeAlias = list[tuple[Batch, Tensor | None]]
+# What torch raises for a state that does not fit.
+_NO_STATE = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+# What torch's optimisers keep in the shape of the parameter.
+_LIKE_THE_PARAMETER = {
+    "acc_delta",
+    "ax",
+    "exp_avg",
+    "exp_avg_sq",
+    "exp_inf",
+    "grad_avg",
+    "max_exp_avg_sq",
+    "momentum_buffer",
+    "prev",
+    "square_avg",
+    "step_size",
+    "sum",
+}
+Pass: TypeAlias = tuple[str, Batch, Tensor | None]  # a row's name, its batch and tasks
 
 
 def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tensor:  # noqa: ARG001
@@ -46,8 +83,17 @@ class Learner:
     rule's mixture of their gradients, ``optimizer.step()``, and only then is the batch offered to
     the memory. What stays there, and from when it is sampled, is the memory's business; the
     model's mode, its device, the number of passes and any evaluation are yours. Optimisers whose
-    step needs a closure are not served; for mixed precision, data parallel training or
-    accumulation, use `GradientMixer` in a loop of your own.
+    step needs a closure are not served; for mixed precision or accumulation, use `GradientMixer`
+    in a loop of your own.
+
+    A step that is refused changes neither weights nor memory, nor the model's buffers (the running
+    averages of batch norm).
+
+    In data parallel training every rank has a learner and a memory of its own, and gives it its
+    part of each batch. A row that not all ranks remember (yet) is the mean of those that do, and
+    what goes wrong on one rank is an error on all of them. A model that is wrapped in
+    DistributedDataParallel is run under its ``no_sync()``: gradients are averaged here, and buffers
+    stay each rank's own.
 
     Args:
         model: anything that ``loss`` can be computed from.
@@ -59,6 +105,13 @@ class Learner:
             each example, or None where there are no tasks.
         reference_batch: how many examples of the memory each step looks at, at most; of each
             task for a rule that wants its rows by task.
+        process_group: the ranks that take every step together, by default all that there are; see
+            `GradientMixer`, for what happens where one of them does not take part as well.
+        check_finite: a loss or a gradient that is not finite, and a negative value where the rule
+            compares values, are refused: with losses on a CPU in the step itself. On a GPU no step
+            waits for the answer: from a bad step on neither weights nor memory change, and
+            after so many steps the error is raised (or by ``settle``, ``end_task`` and
+            ``state_dict``). 0 is for no check. See `GradientMixer` for what an optimiser keeps.
 
     >>> import torch
     >>> from engram.memory import Memory, Reservoir
@@ -82,6 +135,8 @@ class Learner:
         *,
         loss: Loss = cross_entropy,
         reference_batch: int = 256,
+        process_group: GroupChoice = None,
+        check_finite: int = 100,
     ) -> None:
         if type(reference_batch) is not int or reference_batch < 1:
             raise EngramError(
@@ -89,12 +144,10 @@ class Learner:
                 "least 1."
             )
         check_rule(rule)
-        if not hasattr(optimizer, "param_groups"):
-            raise EngramError(
-                f"optimizer must be one of torch's, not a {type(optimizer).__name__}."
-            )
+        check_group(process_group)
         if loss is cross_entropy and not callable(model):
             raise EngramError(f"model must be one that can be called, not {shown(model)}.")
+        _refuse_sharded(model)
         if not callable(loss):
             raise EngramError(f"loss must be a function, not {shown(loss)}.")
         if not isinstance(memory, Memory):
@@ -107,6 +160,30 @@ class Learner:
         self.memory = memory
         self._loss = loss
         self._reference_batch = reference_batch
+        self._process_group = process_group
+        self._guard = Guard(check_finite)
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What takes the steps."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        if not hasattr(optimizer, "param_groups"):
+            raise EngramError(
+                f"optimizer must be one of torch's, not a {type(optimizer).__name__}."
+            )
+        _refuse_closure(optimizer)
+        self._optimizer = optimizer
+
+    def __repr__(self) -> str:
+        return (
+            f"Learner({type(self.model).__name__}, {type(self.optimizer).__name__} over "
+            f"{len(optimized(self.optimizer))} parameters, {self.rule}, a memory of "
+            f"{len(self.memory)} examples by {self.memory.policy}, "
+            f"reference_batch={self._reference_batch})"
+        )
 
     def observe(
         self,
@@ -128,82 +205,226 @@ class Learner:
                 tensor of the batch, if it holds one integer an example.
             tags: anything else to find them by; see ``Memory.add`` for this and for ``ids``.
         """
-        current = _as_batch(batch)
-        if task is not None and not isinstance(task, int):
-            raise EngramError(f"task must be one integer, not {shown(task)}.")
-        prepared = self.memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
-        if not prepared.size:
-            raise EngramError("A batch must hold at least one example; this one holds none.")
-        device = prepared.tensors[0].device
-        asked = self._loss is not cross_entropy  # which never looks at tasks
-        passes = self._references(device, asked)
-        tasks = None
-        if asked and task is not None:
-            tasks = torch.full((prepared.size,), task, device=device)
-        # The current batch comes last, as in the paper's experiments: it matters to running means.
-        passes.append((current, tasks))
-        mix = self._pass_each(passes) if self.rule.needs_gram else self._pass_once(passes)
-        self.optimizer.step()
-        self.memory.file(prepared)
+        prepared: list[Prepared] = []
+
+        def losses() -> Iterator[NamedLoss]:
+            current = _as_batch(batch)
+            if task is not None and not isinstance(task, int):
+                raise EngramError(f"task must be one integer, not {shown(task)}.")
+            own = self.memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
+            if not own.size:
+                raise EngramError("A batch must hold at least one example; this one holds none.")
+            if check is False and own.finite is not None and not own.finite:
+                raise EngramError(
+                    "The batch holds a value that is not finite, which the memory does not take; "
+                    "leave it out, or give the memory allow_nonfinite=True."
+                )
+            prepared.append(own)
+            for name, each, tasks in self._passes(current, task, own):
+                loss, value = self._evaluate(each, tasks)
+                if name == "current" and own.finite is not None:
+                    value = _nan_unless(own.finite, loss if value is None else value)
+                yield name, loss, value
+
+        optimizer, buffers = self._optimizer, _copies(self.model)
+        parameters, check = optimized(optimizer), self._guard.over(optimizer)
+        try:
+            mix = self._mix(losses(), parameters, check)
+        except BaseException:
+            _put_back(buffers)
+            raise
+        valid = self._guard.valid
+        if valid is not None:
+            _put_back(buffers, unless=valid)
+        optimizer.step()
+        self.memory.file(*prepared, valid=valid)
+        if self._guard.due:
+            self.settle()
         return mix
+
+    def settle(self) -> None:
+        """Raise if a step since the last check was void; on a GPU the host waits for the answer.
+
+        Weights and memory are then as they were before the first such step. ``end_task`` and
+        ``state_dict`` do so too. On a CPU there is never anything to tell.
+        """
+        self.memory.settle()
+        self._guard.settle()
 
     def end_task(self) -> None:
         """Tell the memory that the task at hand has ended."""
+        self.settle()
         self.memory.end_task()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the model, the optimiser and the memory."""
+        self.settle()
         return {name: part.state_dict() for name, part in self._parts().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, bit for bit."""
+        """Go on from a `state_dict`, bit for bit; one that does not fit as a whole changes nothing.
+
+        A copy of the model's own state is held meanwhile, on the host.
+        """
         parts = self._parts()
         if not isinstance(state, Mapping) or state.keys() != parts.keys():
             held = [*state] if isinstance(state, Mapping) else shown(state)
             raise EngramError(f"A learner's state holds {[*parts]}, and this one {held}.")
-        for name, part in parts.items():
-            try:
+        own = _on_host(self.model.state_dict())
+        optimizer = dict(vars(self.optimizer))
+        name = ""
+        try:
+            for name, part in parts.items():
                 part.load_state_dict(state[name])
-            except EngramError:
+                if name == "optimizer":
+                    _check_optimizer(self.optimizer, optimizer["state"])
+        except BaseException as error:
+            self.model.load_state_dict(own)
+            vars(self.optimizer).clear()
+            vars(self.optimizer).update(optimizer)
+            if isinstance(error, EngramError) or not isinstance(error, _NO_STATE):
                 raise
-            except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-                told = str(error).rstrip(". ")
-                raise EngramError(f"The state is not of this {name}: {told}.") from error
+            told = str(error).rstrip(". ")
+            raise EngramError(f"The state is not of this {name}: {told}.") from error
+        self._guard.forget()
+        compare_again(optimized(self.optimizer))  # it may have been loaded on one rank alone
 
     def _parts(self) -> dict[str, Any]:
+        # The memory comes last: it takes over a whole state, or refuses it and stays as it is.
         return {"model": self.model, "optimizer": self.optimizer, "memory": self.memory}
 
-    def _references(self, device: torch.device, with_tasks: bool) -> Passes:
-        """Return a batch of the memory for each reference row that the rule wants."""
-        wanted = self.rule.reference
-        if wanted == "none":
-            return []
-        found = self.memory.references(
-            self._reference_batch, by_task=wanted == "per task", with_tasks=with_tasks
-        )
-        return [_moved(batch, tasks, device) for batch, tasks in found]
+    def _passes(self, current: Batch, task: int | None, prepared: Prepared) -> Iterator[Pass]:
+        """Yield the batches of a step, that at hand last: it matters to running averages.
 
-    def _pass_each(self, passes: Passes) -> Mix:
-        """Differentiate each loss by itself, one graph at a time."""
-        losses = (self._evaluate(batch, tasks) for batch, tasks in passes)
-        return backward_each(losses, self._parameters(), self.rule)
+        So it is in the paper's experiments, too.
+        """
+        device = prepared.tensors[0].device
+        asked = self._loss is not cross_entropy  # which never looks at tasks
+        for name, batch, tasks in self._references(asked):
+            yield name, *_moved(batch, tasks, device)
+        tasks = None
+        if asked and task is not None:
+            tasks = torch.full((prepared.size,), task, device=device)
+        yield "current", current, tasks
 
-    def _pass_once(self, passes: Passes) -> Mix:
-        """Differentiate the re-weighted loss."""
-        *references, current = [self._evaluate(batch, tasks) for batch, tasks in passes]
-        losses, values = zip(current, *references, strict=True)
-        return backward(losses, self._parameters(), self.rule, values=values)
+    def _references(self, with_tasks: bool) -> Iterator[Pass]:
+        """Yield a batch of the memory for each reference row that the rule wants."""
+        wanted, count = self.rule.reference, self._reference_batch
+        if wanted == "pooled":
+            for batch, tasks in self.memory.references(count, by_task=False, with_tasks=with_tasks):
+                yield "memory", batch, tasks
+        elif wanted == "per task":
+            if ranks_of(self._process_group) is None:
+                found = self.memory.references(count, by_task=True, with_tasks=with_tasks)
+                for place, (batch, tasks) in enumerate(found, 1):
+                    yield f"memory {place}", batch, tasks
+            else:  # other ranks may remember other tasks
+                samples = self.memory.sample(count, by_task=True) or {}
+                for task, sample in samples.items():
+                    yield f"task {task}", sample.batch, sample.tasks if with_tasks else None
 
-    def _parameters(self) -> list[Tensor]:
-        return [each for group in self.optimizer.param_groups for each in group["params"]]
+    def _mix(self, losses: Iterator[NamedLoss], parameters: list[Tensor], check: Check) -> Mix:
+        group = self._process_group
+        # Not by isinstance: it asks an abstract base class, which takes ten times as long.
+        if DistributedDataParallel in type(self.model).__mro__ and group is not False:
+            with self.model.no_sync():  # type: ignore[operator]  # it is this learner that averages
+                return mix_losses(losses, parameters, self.rule, process_group=group, check=check)
+        return mix_losses(losses, parameters, self.rule, process_group=group, check=check)
 
-    def _evaluate(self, batch: Batch, tasks: Tensor | None) -> tuple[Tensor, Tensor | float]:
+    def _evaluate(self, batch: Batch, tasks: Tensor | None) -> tuple[Tensor, Tensor | float | None]:
         result = self._loss(self.model, batch, tasks)
         if not isinstance(result, tuple):
-            return result, result
+            return result, None
         if len(result) != 2:
             raise EngramError(f"loss must return one number, or two, not {len(result)}.")
         return result
+
+
+def _nan_unless(finite: Tensor, value: Tensor | float) -> Tensor | float:
+    """Return a value that is NaN where the batch is not finite, which its device alone knows."""
+    if isinstance(value, Tensor):
+        return torch.where(finite.to(value.device), value.detach(), math.nan)
+    return torch.where(finite, value, math.nan) if isinstance(value, int | float) else value
+
+
+def _refuse_sharded(model: object) -> None:
+    if isinstance(model, nn.Module):
+        for module in model.modules():
+            if is_sharded(type(module)):
+                raise EngramError(
+                    f"model holds a {type(module).__name__}: parameters that are sharded over "
+                    "ranks are not supported; replicate it, as DistributedDataParallel does."
+                )
+
+
+def _refuse_closure(optimizer: Optimizer) -> None:
+    try:  # of the class: a scheduler of the learning rate puts another step on the optimiser
+        _, *needed = inspect.signature(type(optimizer).step).parameters.values()
+    except (AttributeError, TypeError, ValueError):
+        return
+    for each in needed:
+        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD:
+            raise EngramError(
+                f"{type(optimizer).__name__}.step() needs a {each.name}, which Learner has none "
+                "of: it takes one step, along gradients that are mixed once."
+            )
+
+
+def _copies(model: object) -> list[tuple[Tensor, Tensor]]:
+    """Return a model's buffers, and what they hold before a step.
+
+    ``model.buffers()`` takes five times as long to find that there are none.
+    """
+    copies: list[tuple[Tensor, Tensor]] = []
+    modules = [model] if isinstance(model, nn.Module) else []
+    for module in modules:
+        if module._buffers:
+            found = [each for each in module._buffers.values() if each is not None]
+            copies += [(each, each.detach().clone()) for each in found]
+        if module._modules:
+            modules += [each for each in module._modules.values() if each is not None]
+    return copies
+
+
+@torch.no_grad()
+def _put_back(buffers: Iterable[tuple[Tensor, Tensor]], unless: Tensor | None = None) -> None:
+    """Let buffers hold what they did, unless a truth on a device says that the step counts."""
+    for buffer, before in buffers:
+        if unless is None:
+            buffer.copy_(before)
+        else:
+            torch.where(unless.to(buffer.device), buffer, before, out=buffer)
+
+
+def _on_host(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a model's state."""
+    copies = {}
+    for name, held in state.items():
+        tensor = isinstance(held, Tensor)
+        copies[name] = held.detach().to("cpu", copy=True) if tensor else copy.deepcopy(held)
+    return copies
+
+
+def _check_optimizer(optimizer: Optimizer, before: Mapping[Tensor, Any]) -> None:
+    """Refuse a state that an optimiser has taken over, and that it cannot go on from."""
+    for group in optimizer.param_groups:
+        missing = sorted(optimizer.defaults.keys() - group.keys())
+        if missing:
+            raise EngramError(
+                f"The state is not of this optimizer, {type(optimizer).__name__}: it has no "
+                f"{', '.join(missing)}."
+            )
+    for parameter in optimized(optimizer):
+        for name, held in optimizer.state.get(parameter, {}).items():
+            known = before.get(parameter, {}).get(name)
+            wanted = known.shape if isinstance(known, Tensor) else parameter.shape
+            if isinstance(held, Tensor) and held.shape != wanted:
+                if known is None and name not in _LIKE_THE_PARAMETER:
+                    continue
+                raise EngramError(
+                    f"The state is not of this optimizer: its {name} is of shape "
+                    f"{list(held.shape)}, for a parameter that needs {list(wanted)}."
+                )
 
 
 def _as_batch(given: tuple[Tensor | dict[str, Tensor], ...]) -> Batch:

@@ -2,7 +2,7 @@ import fake_laboratory
 import pytest
 
 from engram.cli._reproduce import reproduce
-from engram.report.html import _page
+from engram.report.html import page as html_page
 from engram.runs import Store, printable, record
 
 
@@ -59,7 +59,7 @@ def make_row():
 
 @pytest.fixture
 def quick_figures(monkeypatch):
-    monkeypatch.setattr(_page, "save_figure", lambda *_: [])  # they have tests of their own
+    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])  # they have tests of their own
 
 
 @pytest.fixture

@@ -210,7 +210,7 @@ def run(
         with Path(settings["trace"]).open("a") as file:
             file.write(json.dumps([spec.method, list(seeds), os.getpid(), resumed]) + "\n")
     if settings["fault"] == "talk":
-        print("a library that talks")
+        print("a library that talks \x1b[2J")
     if progress is not None:
         progress(Progress(0, spec.tasks, 1, 2 * spec.tasks))
     until = time.monotonic() + (0 if resumed else settings["sleep"])

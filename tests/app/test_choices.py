@@ -7,7 +7,16 @@ import sqlite3
 import pytest
 
 from engram.errors import EngramError
-from engram.runs import Choice, Store, Trial, read_contents, read_lines, stamp, write_lines
+from engram.runs import (
+    Choice,
+    Store,
+    Trial,
+    canonical,
+    read_contents,
+    read_lines,
+    stamp,
+    write_lines,
+)
 
 IDENTITY = {
     "benchmark": "permuted-mnist",
@@ -102,7 +111,7 @@ def first_store(tmp_path, make_row):
     """Return the path of a store from before there were choices, with one result."""
     path = tmp_path / "first.sqlite"
     fields = json.loads((row := make_row()).line)
-    texts = {key: json.dumps(value) for key, value in fields.items() if isinstance(value, dict)}
+    texts = {key: canonical(value) for key, value in fields.items() if isinstance(value, dict)}
     values = {"digest": row.digest, **fields, **texts}
     with sqlite3.connect(path) as other:
         other.executescript(_FIRST_SCHEMA)

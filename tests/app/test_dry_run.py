@@ -5,7 +5,7 @@ import re
 import pytest
 from fake_laboratory import STUDY
 
-from engram.studies._published import Taken
+from engram.studies import Taken
 
 
 @pytest.fixture

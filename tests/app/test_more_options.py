@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from engram.cli._app import app
-from engram.cli._chosen_results import Chosen
+from engram.cli._chosen_results import Chosen, plain_cell
 from engram.cli._request import Request
 from engram.cli._results import show
 from engram.errors import EngramError
 from engram.report import measure, write_scalars
-from engram.runs import Store, step_records
+from engram.runs import Store, address, step_records
 from engram.runs._step_files import write_steps
 from engram.studies import study_names
 
@@ -148,6 +148,58 @@ def test_csv_has_a_line_for_each_run(held, laboratory, capsys):
         assert json.loads(line["settings"]) == row.identity["settings"]
     with pytest.raises(EngramError, match="give one of them"):
         show(path, laboratory, as_csv=True, as_json=True)
+
+
+def test_csv_of_a_row_that_does_not_tell_its_data(make_row, laboratory, tmp_path, capsys):
+    """As the oldest ones do not."""
+    row = make_row("van")
+    identity = {name: value for name, value in row.identity.items() if name != "data"}
+    old = replace(row, identity=identity, address=address(identity, row.seed))
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add([old])
+    show(tmp_path / "s.sqlite", laboratory, as_csv=True)
+    (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (line["data"], line["address"]) == ("", old.address)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+cmd", "'+cmd"),
+        ("-cmd|' /C calc'!A0", "'-cmd|' /C calc'!A0"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("\n=1", "'\n=1"),
+        ("＝1", "'＝1"),
+        ("-", "'-"),
+        ("+1e5x", "'+1e5x"),
+        ("-1.5e-3", "-1.5e-3"),
+        ("+2", "+2"),
+        ("-inf", "-inf"),
+        ("nan", "nan"),
+        ("a=1", "a=1"),
+        ("'=1", "'=1"),
+        ("", ""),
+    ],
+)
+def test_no_cell_of_a_csv_is_a_formula(text, written):
+    """Numbers stay numbers, whoever wrote them; of a text a spreadsheet makes nothing."""
+    assert plain_cell(text) == written
+    for number in (-1.5, float("nan"), -3, None):
+        assert plain_cell(number) is number
+
+
+def test_csv_of_rows_that_others_made(make_row, laboratory, tmp_path, capsys):
+    row = make_row("van")
+    outcome = {**row.outcome, "failure": "=HYPERLINK(A1)"}
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add([replace(row, device="@x", outcome=outcome)])
+    show(tmp_path / "s.sqlite", laboratory, as_csv=True)
+    (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (line["device"], line["failure"]) == ("'@x", "'=HYPERLINK(A1)")
+    assert (line["seed"], line["seconds"]) == ("0", "1.5")
 
 
 def test_another_store_is_merged_with_its_step_records(held, laboratory, tmp_path, capsys):

@@ -12,22 +12,22 @@ from scipy import stats
 
 from engram.errors import EngramError
 from engram.report import (
-    Standard,
+    PaperDefaults,
     as_json,
     compare,
     printed,
-    results_page,
     results_table,
     save_plot,
     summarise,
     two_sided_p,
 )
 from engram.runs import Row
+from tools.docs.results_page import results_page
 
 
 @pytest.fixture
-def standard(laboratory):
-    return Standard(laboratory)
+def defaults(laboratory):
+    return PaperDefaults(laboratory)
 
 
 def _with_final(row, accuracy):
@@ -77,14 +77,14 @@ def test_joint_training_has_an_average_accuracy_alone(make_row):
     assert entry["forgetting"] is entry["lca_10"] is None
 
 
-def test_a_seed_that_diverged_has_no_numbers_and_says_why(make_row, standard, capsys):
+def test_a_seed_that_diverged_has_no_numbers_and_says_why(make_row, defaults, capsys):
     rows = [make_row(seed=seed, fault="diverge") for seed in range(3)]
     (summary,) = summarise(rows)
     entry = as_json(summary)
     assert entry["average_accuracy"]["values"] == pytest.approx([None, 79.0, 78.0])
     assert entry["failures"] == {0: "The weights became non-finite."}
-    assert "3 (1 failed)" in _printed_table([summary], standard, capsys, 120)
-    lines = results_page(rows, standard, "c").splitlines()
+    assert "3 (1 failed)" in _printed_table([summary], defaults, capsys, 120)
+    lines = results_page(rows, defaults, "c").splitlines()
     assert (
         "- van fault=diverge: 1 of 3 seeds diverged: seed 0: the weights became non-finite" in lines
     )
@@ -97,21 +97,21 @@ def test_the_newest_result_counts(make_row):
         assert summary.rows == (new,)
 
 
-def test_other_settings_are_other_lines(make_row, standard):
+def test_other_settings_are_other_lines(make_row, defaults):
     rows = [make_row("mega-i"), make_row("mega-i", epsilon=0.01), make_row("mega-i", tasks=2)]
-    labels = standard.labels(summarise(rows))
+    labels = defaults.labels(summarise(rows))
     assert labels == ["mega-i", "mega-i epsilon=0.01", "mega-i"]
 
 
-def test_what_all_lines_share_is_told_once_in_the_title(make_row, standard):
+def test_what_all_lines_share_is_told_once_in_the_title(make_row, defaults):
     rows = [make_row("mega-i", learning_rate=0.5), make_row("mega-ii", learning_rate=0.5)]
-    title, labels = standard.heading(summarise(rows))
+    title, labels = defaults.heading(summarise(rows))
     assert title.endswith("examples, learning_rate=0.5")
     assert labels == ["mega-i", "mega-ii"]
 
 
-def test_a_line_that_stands_alone_tells_all_of_it(make_row, standard):
-    _, labels = standard.heading(summarise([make_row("mega-i", epsilon=0.01)]))
+def test_a_line_that_stands_alone_tells_all_of_it(make_row, defaults):
+    _, labels = defaults.heading(summarise([make_row("mega-i", epsilon=0.01)]))
     assert labels == ["mega-i epsilon=0.01"]
 
 
@@ -132,10 +132,10 @@ def test_the_papers_numbers(method, metric, number):
     assert printed("permuted-mnist", method, metric) == number
 
 
-def test_the_paper_stands_beside_its_own_setting_only(make_row, standard):
+def test_the_paper_stands_beside_its_own_setting_only(make_row, defaults):
     def number(**changes):
         (summary,) = summarise([make_row("mega-i", **{"tasks": 17, **changes})])
-        return standard.printed(summary, "average_accuracy")
+        return defaults.printed(summary, "average_accuracy")
 
     assert number() == (91.10, 0.08)
     assert number(tasks=16) is None
@@ -143,23 +143,23 @@ def test_the_paper_stands_beside_its_own_setting_only(make_row, standard):
     assert number(epsilon=0.01) is None
 
 
-def test_a_method_of_another_version_is_still_shown(make_row, standard):
+def test_a_method_of_another_version_is_still_shown(make_row, defaults):
     row = make_row(tasks=17)
     identity = {**row.identity, "method": "from-the-future"}
     (summary,) = summarise([dataclasses.replace(row, identity=identity)])
-    assert standard.label(summary).startswith("from-the-future fault= faulty_seed=0")
-    assert standard.printed(summary, "average_accuracy") is None
+    assert defaults.label(summary).startswith("from-the-future fault= faulty_seed=0")
+    assert defaults.printed(summary, "average_accuracy") is None
 
 
-def _printed_table(summaries, standard, capsys, width=80):
-    Console(width=width).print(results_table(summaries, standard))
+def _printed_table(summaries, defaults, capsys, width=80):
+    Console(width=width).print(results_table(summaries, defaults))
     return capsys.readouterr().out
 
 
-def test_the_table_fits_a_terminal(make_row, standard, capsys):
+def test_the_table_fits_a_terminal(make_row, defaults, capsys):
     names = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")
     rows = [make_row(name, seed, tasks=17) for name in names for seed in (0, 1)]
-    text = _printed_table(summarise(rows), standard, capsys)
+    text = _printed_table(summarise(rows), defaults, capsys)
     lines = [line.split() for line in text.splitlines()]
     assert "permuted-mnist, 17 tasks of 55,000 examples" in text
     line = "mega-ii 35.67±0.50 0.569±0.000 0.350±0.000 2 1.5 91.21±0.10"
@@ -168,11 +168,11 @@ def test_the_table_fits_a_terminal(make_row, standard, capsys):
 
 
 @pytest.mark.parametrize("tasks", [17, 5])  # with the paper's numbers and without
-def test_a_long_label_takes_no_number_s_place(make_row, standard, capsys, tasks):
+def test_a_long_label_takes_no_number_s_place(make_row, defaults, capsys, tasks):
     rows = [make_row("van", tasks=tasks), make_row("mega-i", 0, tasks=tasks, epsilon=0.012345678)]
     rows[1] = dataclasses.replace(rows[1], seconds=9876.0)
     wide, narrow = (
-        _printed_table(summarise(rows), standard, capsys, width).splitlines() for width in (160, 80)
+        _printed_table(summarise(rows), defaults, capsys, width).splitlines() for width in (160, 80)
     )
     for method in ("van", "mega-i"):
         (whole,), (squeezed,) = (
@@ -182,35 +182,35 @@ def test_a_long_label_takes_no_number_s_place(make_row, standard, capsys, tasks)
         assert squeezed == [word for word in whole if not word.startswith("epsilon")]
 
 
-def test_one_seed_tells_no_spread(make_row, standard, capsys):
+def test_one_seed_tells_no_spread(make_row, defaults, capsys):
     """Neither does the only one of several that did not diverge; two that are equal do."""
     one = make_row()
     failed = make_row(seed=1)
     failed = dataclasses.replace(failed, outcome={**failed.outcome, "failure": "It diverged."})
     for rows in ([one], [one, failed]):
-        table = _printed_table(summarise(rows), standard, capsys)
+        table = _printed_table(summarise(rows), defaults, capsys)
         assert " ".join(table.splitlines()[-2].split()).startswith("van 80.00 0.150 0.350 ")
-        assert "| van | 80.00 | 0.150 | 0.350 |" in results_page(rows, standard, "c").splitlines()
+        assert "| van | 80.00 | 0.150 | 0.350 |" in results_page(rows, defaults, "c").splitlines()
         assert as_json(summarise(rows)[0])["average_accuracy"]["std"] is None
     equal = [make_row(), _with_final(make_row(seed=1), 0.8)]
-    assert "80.00±0.00" in _printed_table(summarise(equal), standard, capsys)
+    assert "80.00±0.00" in _printed_table(summarise(equal), defaults, capsys)
 
 
-def test_no_column_for_the_paper_without_its_numbers(make_row, standard, capsys):
-    assert "paper" not in _printed_table(summarise([make_row()]), standard, capsys)
+def test_no_column_for_the_paper_without_its_numbers(make_row, defaults, capsys):
+    assert "paper" not in _printed_table(summarise([make_row()]), defaults, capsys)
 
 
-def test_markup_in_a_label_is_only_text(make_row, standard, capsys):
+def test_markup_in_a_label_is_only_text(make_row, defaults, capsys):
     row = make_row(fault="[red]x[/red]")
-    assert "fault=[red]x[/red]" in _printed_table(summarise([row]), standard, capsys, 120)
+    assert "fault=[red]x[/red]" in _printed_table(summarise([row]), defaults, capsys, 120)
 
 
-def test_the_plot_is_a_png_and_an_svg_with_a_line_for_each_method(tmp_path, make_row, standard):
+def test_the_plot_is_a_png_and_an_svg_with_a_line_for_each_method(tmp_path, make_row, defaults):
     rows = [make_row(name, seed) for name in ("van", "mega-i") for seed in (0, 1)]
     joint = make_row("multi-task")
     outcome = {**joint.outcome, "accuracy": [[None] * 3, [None] * 3, [0.9] * 3], "curve": []}
     rows.append(dataclasses.replace(joint, outcome=outcome))
-    path = save_plot(summarise(rows), standard, tmp_path)
+    path = save_plot(summarise(rows), defaults, tmp_path)
     assert path.read_bytes().startswith(b"\x89PNG")
     ElementTree.parse(path.with_suffix(".svg"))
     svg = path.with_suffix(".svg").read_text()
@@ -218,14 +218,14 @@ def test_the_plot_is_a_png_and_an_svg_with_a_line_for_each_method(tmp_path, make
     assert sorted(tmp_path.iterdir()) == [path, path.with_suffix(".svg")]
 
 
-def test_a_plot_overwrites_no_plot_of_other_results(tmp_path, make_row, standard):
-    paths = {save_plot(summarise([make_row(seed=seed)]), standard, tmp_path) for seed in (0, 1, 1)}
+def test_a_plot_overwrites_no_plot_of_other_results(tmp_path, make_row, defaults):
+    paths = {save_plot(summarise([make_row(seed=seed)]), defaults, tmp_path) for seed in (0, 1, 1)}
     assert len(paths) == 2
 
 
-def test_nothing_is_plotted_if_nothing_finished(tmp_path, make_row, standard):
-    assert save_plot(summarise([make_row(fault="diverge")]), standard, tmp_path) is None
-    assert save_plot([], standard, tmp_path) is None
+def test_nothing_is_plotted_if_nothing_finished(tmp_path, make_row, defaults):
+    assert save_plot(summarise([make_row(fault="diverge")]), defaults, tmp_path) is None
+    assert save_plot([], defaults, tmp_path) is None
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 9, 30, 1000])

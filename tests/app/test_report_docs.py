@@ -5,9 +5,12 @@ import shutil
 import pytest
 
 from engram.errors import EngramError
-from engram.report import GENERATED, Standard, excerpt, fill, summarise, write_book
-from engram.report.__main__ import main
+from engram.report import PaperDefaults, summarise
 from engram.runs import write_lines
+from tools.docs.__main__ import main
+from tools.docs.blocks import excerpt, fill
+from tools.docs.pages import write_pages
+from tools.docs.results_page import GENERATED
 
 SOURCE = '''\
 """A module."""
@@ -56,7 +59,7 @@ def checkout(tmp_path, make_row):
 @pytest.fixture
 def make_docs(checkout, laboratory):
     files = [checkout / "results" / "all.jsonl"]
-    return lambda: write_book(checkout / "docs", files, laboratory)
+    return lambda: write_pages(checkout / "docs", files, laboratory)
 
 
 def test_a_block_is_made_anew_and_nothing_else_is_touched():
@@ -156,7 +159,7 @@ def test_what_the_paper_claims_is_compared_where_there_are_seeds(checkout, make_
 
 def test_a_command_tells_whatever_is_not_as_usual_today(make_row, laboratory):
     (summary,) = summarise([make_row("mega-i", 4, tasks=20, epsilon=1e-5)])
-    assert Standard(laboratory).command(summary) == (
+    assert PaperDefaults(laboratory).command(summary) == (
         "engram run permuted-mnist mega-i --seeds 5 --tasks 20 --set epsilon=1e-05"
     )
 

@@ -5,15 +5,15 @@ import json
 
 import pytest
 
-from engram.report import GENERATED, Standard, results_page, save_plot, summarise
-from engram.report.__main__ import main
-from engram.report._failures import told_failures
+from engram.report import PaperDefaults, failure_message, save_plot, summarise
 from engram.runs import Row, write_lines
+from tools.docs.__main__ import main
+from tools.docs.results_page import GENERATED, results_page
 
 
 @pytest.fixture
-def standard(laboratory):
-    return Standard(laboratory)
+def defaults(laboratory):
+    return PaperDefaults(laboratory)
 
 
 def _with_final(row, accuracy):
@@ -34,7 +34,7 @@ def test_seeds_that_diverged_alike_are_told_together(make_row):
             dataclasses.replace(row, outcome=outcome)
             for row, outcome in zip(rows, outcomes, strict=True)
         ]
-        return told_failures(summarise(failed)[0])
+        return failure_message(summarise(failed)[0])
 
     early, late = "The weights became NaN in task 2.", "The weights became NaN in task 3."
     assert told(None, None) is None
@@ -52,30 +52,30 @@ def _tuning(row):
     return dataclasses.replace(row, identity={**row.identity, "split": "tuning"})
 
 
-def test_on_tuning_tasks_all_that_is_tried_is_told(make_row, standard):
+def test_on_tuning_tasks_all_that_is_tried_is_told(make_row, defaults):
     rows = [_tuning(make_row("mega-i", seed, epsilon=e)) for e in (0.001, 0.01) for seed in (0, 1)]
     rows.append(_tuning(make_row("van")))
-    labels = standard.labels(summarise(rows))
+    labels = defaults.labels(summarise(rows))
     assert labels == ["mega-i epsilon=0.001", "mega-i epsilon=0.01", "van"]
 
 
-def test_a_page_of_tuning_tasks_says_so_and_names_the_best(tmp_path, make_row, standard):
+def test_a_page_of_tuning_tasks_says_so_and_names_the_best(tmp_path, make_row, defaults):
     trials = {0.001: 0.8, 0.01: 0.9, 0.1: 0.95}
     rows = [_tuning(_with_final(make_row("mega-i", epsilon=e), a)) for e, a in trials.items()]
     diverged = {**rows[2].outcome, "failure": "The weights became non-finite."}
     rows[2] = dataclasses.replace(rows[2], outcome=diverged)
-    page = results_page(rows, standard, "c")
+    page = results_page(rows, defaults, "c")
     assert "# Results: permuted-mnist, 3 tuning tasks of 55,000 examples" in page.splitlines()
     assert "The best average accuracy without a seed that diverged: mega-i epsilon=0.01." in page
-    plot = save_plot(summarise(rows), standard, tmp_path)
+    plot = save_plot(summarise(rows), defaults, tmp_path)
     assert plot.name.startswith("permuted-mnist-tuning-3x55000-")
     assert "3 tuning tasks of 55,000 examples" in plot.with_suffix(".svg").read_text()
 
 
-def test_the_page_has_ours_the_papers_and_the_receipts(make_row, standard):
+def test_the_page_has_ours_the_papers_and_the_receipts(make_row, defaults):
     rows = [make_row(m, s, tasks=17) for m in ("van", "mega-ii") for s in (0, 1)]
     rows.append(make_row("van", command="engram run other"))
-    page = results_page(rows, standard, "the command", [("mega-ii", "van")])
+    page = results_page(rows, defaults, "the command", [("mega-ii", "van")])
     lines = page.splitlines()
     assert lines[0] == GENERATED
     assert "    the command" in lines
@@ -92,9 +92,9 @@ def test_the_page_has_ours_the_papers_and_the_receipts(make_row, standard):
     assert "| van | 80.00 | 0.150 | 0.350 |" in lines  # one seed, and not the paper's
 
 
-def test_text_in_a_page_is_only_text(make_row, standard):
+def test_text_in_a_page_is_only_text(make_row, defaults):
     row = make_row(fault="a|b`<i>", command="x ``` | <b>")
-    page = results_page([row], standard, "c")
+    page = results_page([row], defaults, "c")
     assert r"fault=a\|b\`\<i\>" in page
     assert "    x ``` | <b>" in page.splitlines()
 
@@ -107,7 +107,7 @@ def test_the_page_is_made_again_from_committed_lines(tmp_path, make_row, laborat
     first = page.read_text()
     assert main(command, laboratory) == 0
     assert page.read_text() == first
-    assert f"python -m engram.report {lines} --out {page} --compare mega-i:van" in first
+    assert f"python -m tools.docs {lines} --out {page} --compare mega-i:van" in first
     assert capsys.readouterr() == ("", "")
 
 

@@ -17,7 +17,7 @@ from fake_laboratory import STUDY
 from engram.cli import _reproduce
 from engram.cli._reproduce import reproduce
 from engram.errors import EngramError
-from engram.report.html import _page
+from engram.report.html import page as html_page
 from engram.runs import Store, step_records
 
 HERE = Path(__file__).parent
@@ -179,8 +179,8 @@ _COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 import engram.cli, fake_laboratory
-from engram.report.html import _page
-_page.save_figure = lambda *_: []
+from engram.report.html import page as html_page
+html_page.save_figure = lambda *_: []
 engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
 engram.cli.main()
 """
@@ -214,7 +214,7 @@ def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_re
     with pytest.raises(KeyboardInterrupt):
         ask_study(target, store=path)
     monkeypatch.undo()
-    monkeypatch.setattr(_page, "save_figure", lambda *_: [])
+    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])
     capsys.readouterr()
     assert ask_study(target, store=path)[2].startswith("Mine: 0 of 8 runs to do.")
     again = trained(tmp_path)[len(started) :]

@@ -1,5 +1,6 @@
 """An archive is unpacked whole or not at all, and never reaches outside its folder."""
 
+import gzip
 import io
 import stat
 import tarfile
@@ -10,8 +11,8 @@ import pytest
 from official_layouts import cifar_arrays, pack, write_cifar_binary
 
 from engram import data
-from engram.data import _archives
-from engram.data._archives import unpack
+from engram.data import archives
+from engram.data.archives import unpack
 from engram.errors import EngramError
 
 FILES = {"birds/a.txt": b"first", "birds/deep/er/b.txt": b"second", "beside.txt": b"not asked for"}
@@ -46,7 +47,7 @@ def tree(folder):
 @WRITERS
 def test_one_folder_is_unpacked_and_nothing_else(tmp_path, write):
     into = tmp_path / "into"
-    place = unpack(write(tmp_path / "archive"), into, "birds", limit=11)
+    place = unpack(write(tmp_path / "archive"), into, "birds", limit=24)
     assert place == into / "birds"
     assert (place / "a.txt").read_bytes() == b"first"
     assert (place / "deep/er/b.txt").read_bytes() == b"second"
@@ -106,8 +107,76 @@ def test_an_archive_that_grows_too_large_is_refused(tmp_path, write):
 
 
 @WRITERS
+def test_what_is_passed_over_counts_too(tmp_path, write):
+    archive = write(tmp_path / "archive", {"birds/a": b"first", "beside": bytes(1_000_000)})
+    unpack(archive, tmp_path / "large", "birds", limit=1_000_005)
+    with pytest.raises(EngramError, match="unpacks to over 1,000,004 bytes"):
+        unpack(archive, tmp_path / "into", "birds", limit=1_000_004)
+    assert tree(tmp_path / "into") == set()
+
+
+def _pax(path, fields, name="birds/b", content=b""):
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("birds/a")
+        archive.addfile(member, io.BytesIO())
+        member = tarfile.TarInfo(name)
+        member.size, member.pax_headers = len(content), fields
+        archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_what_a_tar_tells_of_its_entries_counts(tmp_path):
+    archive = _pax(tmp_path / "a", {"comment": "x" * 3_000_000})
+    assert archive.stat().st_size < 10_000
+    unpack(archive, tmp_path / "large", "birds", limit=3_100_000)
+    with pytest.raises(EngramError, match="unpacks to over 1,000,000 bytes"):
+        unpack(archive, tmp_path / "into", "birds", limit=1_000_000)
+
+
+@pytest.mark.parametrize("name", ["birds/sparse", "beside"])
+def test_a_sparse_file_counts_as_large_as_it_is(tmp_path, name):
+    """A thousand million bytes that are none of them in the archive."""
+    fields = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": name,
+        "GNU.sparse.realsize": "1000000000",
+    }
+    archive = _pax(tmp_path / "a", fields, name, b"1\n0\n1\n".ljust(512, b"\0") + b"x")
+    with pytest.raises(EngramError, match="unpacks to over 1,000,000 bytes"):
+        unpack(archive, tmp_path / "into", "birds", limit=1_000_000)
+    assert tree(tmp_path / "into") == set()
+
+
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.SYMTYPE])
+def test_a_folder_or_a_link_that_says_it_is_large_is_refused(tmp_path, kind):
+    member = tarfile.TarInfo("birds/b")
+    member.type, member.linkname, member.size = kind, "a", 10**9
+    with tarfile.open(tmp_path / "a", "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("birds/a"), io.BytesIO())
+        archive.addfile(member)
+    with pytest.raises(EngramError, match=r"unpacks to over 1,000 bytes|is a link"):
+        unpack(tmp_path / "a", tmp_path / "into", "birds", limit=1000)
+    assert tree(tmp_path / "into") == set()
+
+
+def test_an_entry_of_less_than_nothing_gives_no_room(tmp_path):
+    member = tarfile.TarInfo("beside")
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"\xff" * 4 + (-(10**6)).to_bytes(8, "big", signed=True)
+    header[148:156] = b"%06o\0 " % (sum(header) - sum(header[148:156]) + 8 * 32)
+    rest = tar(tmp_path / "rest", {"birds/a": bytes(2000)})
+    with gzip.open(rest) as file:
+        content = bytes(header) + file.read()
+    with gzip.open(tmp_path / "a", "wb") as file:
+        file.write(content)
+    with pytest.raises(EngramError, match=r"is damaged|unpacks to over"):
+        unpack(tmp_path / "a", tmp_path / "into", "birds", limit=1000)
+
+
+@WRITERS
 def test_too_many_entries_are_refused(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(_archives, "_MOST_ENTRIES", 2)
+    monkeypatch.setattr(archives, "_MOST_ENTRIES", 2)
     with pytest.raises(EngramError, match="has more than 2 entries"):
         unpack(write(tmp_path / "archive"), tmp_path / "into", "birds", limit=1000)
 
@@ -144,13 +213,13 @@ def test_an_archive_of_something_else_is_refused(tmp_path, write):
 
 def test_two_that_unpack_at_once_both_end_well(tmp_path, monkeypatch):
     archive, both = tar(tmp_path / "archive"), threading.Barrier(2, timeout=30)
-    write = _archives._write
+    write = archives._write
 
     def wait(*arguments):
         write(*arguments)
         both.wait()  # each has its files before either is renamed
 
-    monkeypatch.setattr(_archives, "_write", wait)
+    monkeypatch.setattr(archives, "_write", wait)
     found = []
     threads = [
         threading.Thread(

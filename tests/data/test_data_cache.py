@@ -1,5 +1,6 @@
 """Images are decoded once, wholly or not at all, and again when their files have changed."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -10,8 +11,8 @@ from full_disk import files_of_at_most
 from official_layouts import cifar_arrays, write_cifar_binary
 
 from engram import data
-from engram.data import _cifar
-from engram.data._cache import cached
+from engram.data.cifar import binary_layout
+from engram.data.images import cached
 from engram.errors import EngramError
 
 PLACE = "cifar-100-binary"
@@ -29,20 +30,20 @@ def content(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def decodings(monkeypatch):
-    """Count how often the files are decoded."""
-    calls = []
-    records = _cifar._records
-    monkeypatch.setattr(_cifar, "_records", lambda path: calls.append(path) or records(path))
-    return calls
+def written(cache):
+    """Return which files hold the decoded images, and when they were written."""
+    return {
+        path: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in (cache / "decoded").iterdir()
+    }
 
 
-def test_the_second_call_decodes_nothing(folder, monkeypatch):
-    calls = decodings(monkeypatch)
+def test_the_second_call_decodes_nothing(folder, cache):
     first = data.load("cifar-100", folder)
-    assert len(calls) == 2
+    before = written(cache)
+    assert len(before) == 2
     second = data.load("cifar-100", folder)
-    assert len(calls) == 2
+    assert written(cache) == before
     assert second.checksum == first.checksum == data.checksum("cifar-100", folder)
     np.testing.assert_array_equal(second.train_images, first.train_images)
 
@@ -119,8 +120,60 @@ def test_a_damaged_cache_is_written_again(folder, cache, suffix, rest):
     np.testing.assert_array_equal(after.test_images, TEST[0])
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".json"])
+def test_whatever_bit_of_a_cache_is_changed_the_images_are_those_that_were_decoded(
+    folder, cache, caplog, suffix
+):
+    before = data.load("cifar-100", folder)
+    arrays = [part.copy() for part in before[:4]]
+    (path,) = (cache / "decoded").glob(f"*{suffix}")
+    content = path.read_bytes()
+    damaged = 0
+    for bit in [*range(0, 1000, 13), *range(1000, 8 * len(content), 8 * len(content) // 40)]:
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        caplog.clear()
+        after = data.load("cifar-100", folder)
+        for one, other in zip(after[:4], arrays, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        assert after[4:] == before[4:]
+        if caplog.messages:  # else the bit was one of the spaces of NumPy's header
+            damaged += 1
+            (told,) = caplog.messages
+            assert told.startswith(f"The decoded images {path.with_suffix('')} are damaged")
+        del after
+    assert damaged > 50
+
+
+def test_pixels_written_over_in_place_are_decoded_anew(folder, cache):
+    """As a program does that keeps the file's length and its times."""
+    before = data.checksum("cifar-100", folder)
+    (path,) = (cache / "decoded").glob("*.npy")
+    state = path.stat()
+    with path.open("r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"\0" * 100)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    after = data.load("cifar-100", folder)
+    np.testing.assert_array_equal(after.test_images, TEST[0])
+    assert after.checksum == before
+
+
+def test_a_cache_of_before_is_used(folder, cache):
+    data.load("cifar-100", folder)
+    (path,) = (cache / "decoded").glob("*.json")
+    page = json.loads(path.read_bytes())
+    del page["class_names_checksum"]
+    path.write_text(json.dumps(page))
+    before = written(cache)
+    data.load("cifar-100", folder)
+    assert written(cache) == before
+
+
 def test_two_that_decode_at_once_both_end_well(folder, cache):
-    layout = _cifar.binary(folder / PLACE)
+    layout = binary_layout(folder / PLACE)
     both = threading.Barrier(2, timeout=30)
 
     def decode():

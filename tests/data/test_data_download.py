@@ -5,15 +5,17 @@ import hashlib
 import shutil
 import socket
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from download_server import Behaviour, serving
+from download_server import Behaviour, certificate, serving
 from full_disk import files_of_at_most
 from official_layouts import cifar_arrays, pack, write_cifar_binary
 
 from engram import data
-from engram.data._catalogue import CATALOGUE
+from engram.data import download
+from engram.data.catalogue import CATALOGUE
 from engram.errors import EngramError
 
 TRAIN, TEST = cifar_arrays(30, seed=1), cifar_arrays(12, seed=2)
@@ -31,6 +33,11 @@ def content(tmp_path, monkeypatch):
     small = dataclasses.replace(source, bytes=len(archive), unpacked=200_000, checksum=checksum)
     monkeypatch.setitem(CATALOGUE, "cifar-100", small)
     return archive
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(download, "_PAUSE", 0.02)
 
 
 def fetch(folder, *behaviours, progress=None):
@@ -63,10 +70,12 @@ def test_a_folder_is_made_where_there_is_none(tmp_path, content):
 
 
 def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(folder, content):
-    breaking = Behaviour(content, breaks=[1000, 2000, 0])
-    with pytest.raises(EngramError, match=r"broke off after 3,000 bytes.*same command continues"):
+    breaking = Behaviour(content, breaks=[1000, 2000, 0, 0])
+    with pytest.raises(
+        EngramError, match=r"broke off after 3,000 bytes, and 4 tries.*same command continues"
+    ):
         fetch(folder, breaking)
-    assert breaking.asked == [None, "bytes=1000-", "bytes=3000-"]
+    assert breaking.asked == [None, "bytes=1000-", "bytes=3000-", "bytes=3000-"]
     assert (folder / PART).read_bytes() == content[:3000]
     good = Behaviour(content)
     fetch(folder, good)
@@ -76,7 +85,7 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(folder, content):
 
 def test_the_next_mirror_goes_on_where_the_first_stopped(folder, content):
     second = Behaviour(content)
-    fetch(folder, Behaviour(content, breaks=[1000, 0]), Behaviour(content, status=404), second)
+    fetch(folder, Behaviour(content, breaks=[1000] + [0] * 9), Behaviour(status=404), second)
     assert second.asked == ["bytes=1000-"]
     check(folder)
 
@@ -91,7 +100,7 @@ def test_a_server_that_starts_over_and_breaks_off_is_given_up(folder, content):
     breaking = Behaviour(content, ranges=False, breaks=[1000] * 99)
     with pytest.raises(EngramError, match="broke off after 1,000 bytes"):
         fetch(folder, breaking)
-    assert len(breaking.asked) == 2
+    assert len(breaking.asked) == 4
 
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(folder, content):
@@ -163,6 +172,161 @@ def test_a_server_that_is_not_there(folder):
 def test_an_answer_that_is_none(folder, content):
     with pytest.raises(EngramError, match="answered 500"):
         fetch(folder, Behaviour(content, status=500))
+
+
+def test_a_server_that_is_busy_is_asked_again_after_longer_and_longer(folder, content, monkeypatch):
+    monkeypatch.setattr(download, "_PAUSE", 0.1)
+    busy = Behaviour(content, status=503, refusals=3)
+    fetch(folder, busy)
+    check(folder)
+    pauses = [later - earlier for earlier, later in pairwise(busy.times)]
+    assert [pause > wanted for pause, wanted in zip(pauses, (0.1, 0.2, 0.4), strict=True)] == [
+        True
+    ] * 3
+
+
+def test_a_server_says_how_long_to_wait(folder, content):
+    busy = Behaviour(content, status=429, refusals=1, headers={"Retry-After": "1"})
+    fetch(folder, busy)
+    assert busy.times[1] - busy.times[0] >= 1
+
+
+def test_a_server_that_stays_busy_is_given_up(folder, content):
+    busy = Behaviour(content, status=503)
+    with pytest.raises(EngramError, match=r"answered 503 .* and 4 tries brought no more"):
+        fetch(folder, busy)
+    assert len(busy.asked) == 4
+
+
+def test_what_will_not_change_is_asked_once(folder, content):
+    for status in (403, 404, 410):
+        gone = Behaviour(content, status=status)
+        with pytest.raises(EngramError, match=f"answered {status}"):
+            fetch(folder, gone)
+        assert len(gone.asked) == 1
+
+
+def test_a_server_that_gives_a_byte_at_a_time_is_given_up(folder, content):
+    miser = Behaviour(content, breaks=[1] * 99)
+    with pytest.raises(EngramError, match="broke off after 4 bytes, and 4 tries brought no more"):
+        fetch(folder, miser)
+    assert len(miser.asked) == 4
+
+
+def test_a_transfer_that_breaks_off_often_goes_on_as_long_as_much_comes(folder, monkeypatch):
+    weights = bytes(8_000_000)
+    checksum = f"sha256:{hashlib.sha256(weights).hexdigest()}"
+    small = dataclasses.replace(
+        CATALOGUE["resnet18-imagenet"], bytes=len(weights), checksum=checksum
+    )
+    monkeypatch.setitem(CATALOGUE, "resnet18-imagenet", small)
+    breaking = Behaviour(weights, breaks=[1_100_000] * 7)
+    with serving(weights=breaking) as address:
+        place = data.fetch("resnet18-imagenet", folder, urls=[f"{address}/weights"])
+    assert place.read_bytes() == weights
+    assert len(breaking.asked) == 8
+
+
+def test_a_transfer_that_is_too_slow_ends_and_another_server_goes_on(folder, content, monkeypatch):
+    monkeypatch.setattr(download, "_WINDOW", 0.3)
+    slow, second = Behaviour(content, pace=(10, 0.05)), Behaviour(content)
+    fetch(folder, slow, second)
+    assert len(slow.asked) == 1
+    assert second.asked[0].startswith("bytes=")
+    check(folder)
+
+
+def test_a_transfer_that_is_too_slow_is_told(folder, content, monkeypatch):
+    monkeypatch.setattr(download, "_WINDOW", 0.3)
+    with pytest.raises(
+        EngramError, match=r"sent less than 1,000 bytes a second.*same command conti"
+    ):
+        fetch(folder, Behaviour(content, pace=(10, 0.05)))
+    assert 0 < (folder / PART).stat().st_size < 2_000
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_server_that_never_comes_to_the_file_is_given_up(
+    folder, content, tmp_path, monkeypatch, encrypted
+):
+    monkeypatch.setattr(download, "_PATIENCE", 0.3)
+    slow = Behaviour(content, hesitation=0.05)
+    pair = certificate(tmp_path) if encrypted else None
+    monkeypatch.setenv("SSL_CERT_FILE", str(pair[1]) if pair else "")
+    with (
+        serving(encrypted=pair, slow=slow) as address,
+        pytest.raises(EngramError, match=r"slow failed: .*, and 4 tries brought no more"),
+    ):
+        data.fetch("cifar-100", folder, urls=[f"{address}/slow"])
+    assert len(slow.asked) == 4
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.invalid/x",
+        "http://192.0.2.1/x",
+        "ftp://127.0.0.1/x",
+        "file:///etc/hostname",
+        "data:,x",
+        "https:",
+        "http://[/",
+        "x",
+    ],
+)
+def test_only_https_is_asked(folder, url):
+    with pytest.raises(EngramError, match=r"is no HTTPS address|failed: no host given"):
+        data.fetch("cifar-100", folder, urls=[url])
+
+
+@pytest.mark.parametrize(
+    ("leads_to", "reason"),
+    [
+        (
+            "http://example.invalid/x",
+            "leads to http://example.invalid/x, which is no HTTPS address",
+        ),
+        ("ftp://127.0.0.1/x", "leads to ftp://127.0.0.1/x, which is no HTTPS address"),
+        ("file:///etc/hostname", "answered 302"),
+    ],
+)
+def test_a_redirection_elsewhere_is_not_followed(folder, leads_to, reason):
+    with pytest.raises(EngramError, match=reason):
+        fetch(folder, Behaviour(leads_to=leads_to))
+
+
+def test_a_redirection_in_circles_ends(folder):
+    circle = Behaviour(leads_to="/mirror0")
+    with pytest.raises(EngramError, match="answered 302"):
+        fetch(folder, circle)
+    assert len(circle.asked) < 20
+
+
+def test_redirections_stay_on_https(folder, content, tmp_path, monkeypatch):
+    key, trusted = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    plain = Behaviour(content)
+    with serving(plain=plain) as unsafe:
+        behaviours = {
+            "file": Behaviour(content),
+            "moved": Behaviour(leads_to="/file"),
+            "weaker": Behaviour(leads_to=f"{unsafe}/plain"),
+        }
+        with serving(encrypted=(key, trusted), **behaviours) as address:
+            with pytest.raises(EngramError, match=r"leads to http://.*, which is no HTTPS address"):
+                data.fetch("cifar-100", folder, urls=[f"{address}/weaker"])
+            assert plain.asked == []
+            data.fetch("cifar-100", folder, urls=[f"{address}/moved"])
+    check(folder)
+
+
+def test_a_server_that_nobody_vouches_for_is_not_listened_to(folder, content, tmp_path):
+    with (
+        serving(encrypted=certificate(tmp_path), file=Behaviour(content)) as address,
+        pytest.raises(EngramError, match=r"failed: .*CERTIFICATE_VERIFY_FAILED"),
+    ):
+        data.fetch("cifar-100", folder, urls=[f"{address}/file"])
+    assert list(folder.iterdir()) == []
 
 
 def test_a_disk_with_too_little_room_is_told_before_anything_is_asked(folder, content, monkeypatch):

@@ -11,8 +11,8 @@ from official_layouts import colours, pack, write_awa, write_cub, write_image
 from PIL import Image
 
 from engram import data
-from engram.data._awa import split
-from engram.data._pixels import resize
+from engram.data.awa import split
+from engram.data.images import resize
 from engram.errors import EngramError
 
 REAL = Path(os.environ.get("ENGRAM_DATA", ""))

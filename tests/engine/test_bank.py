@@ -9,7 +9,7 @@ from engram.errors import EngramError
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
 from engram.plan import generator
 from engram.streams import Examples
-from engram.testing._practice import Practice
+from engram.testing.practice import Practice
 
 SEEDS = (3, 4)
 LENGTHS = (14, 3, 9, 10, 10)  # of tasks
@@ -35,7 +35,7 @@ def bank_of(policy, capacity=CAPACITY):
 def play(bank, after=(0, 0), ended=lambda _: None):
     """Yield task, step and the ids [R][...] that it reads, from a place on."""
     for task in range(after[0], len(LENGTHS)):
-        examples = bank.lay(task_of(task))
+        examples = bank.stage_examples(task_of(task))
         first = after[1] if task == after[0] else 0
         if first == 0:
             bank.plan(task, examples.labels, SIZE, COUNT, per_task=False)
@@ -128,19 +128,19 @@ def test_a_task_that_was_not_laid_is_refused():
     bank = bank_of(ClassRing(2), 30)
     labels = task_of(0).labels
     bank.plan(0, labels, SIZE, COUNT, per_task=False)
-    with pytest.raises(EngramError, match="must be laid in the bank"):
+    with pytest.raises(EngramError, match="must be staged before its steps"):
         bank.reference(0)
-    bank.lay(task_of(0))
+    bank.stage_examples(task_of(0))
     bank.reference(0)
     bank.end_task()
     bank.plan(1, task_of(1).labels, SIZE, COUNT, per_task=False)
-    with pytest.raises(EngramError, match="must be laid in the bank"):
+    with pytest.raises(EngramError, match="must be staged before its steps"):
         bank.reference(0)
 
 
 def test_a_task_of_another_length_than_planned_is_refused():
     bank = bank_of(ClassRing(2), 30)
-    bank.lay(task_of(2))
+    bank.stage_examples(task_of(2))
     bank.plan(0, task_of(1).labels, SIZE, COUNT, per_task=False)
     for use in (lambda: bank.reference(0), bank.end_task):
         with pytest.raises(EngramError, match="as many as planned: 3, not 9"):
@@ -149,7 +149,7 @@ def test_a_task_of_another_length_than_planned_is_refused():
 
 def test_the_state_of_another_memory_is_refused():
     bank, smaller = bank_of(Fifo(CAPACITY)), bank_of(Fifo(CAPACITY), CAPACITY - 1)
-    smaller.lay(task_of(0))
+    smaller.stage_examples(task_of(0))
     with pytest.raises(EngramError, match="must have 11 examples in memory for each of 2 runs"):
         bank.load_state_dict(smaller.state_dict())
 
@@ -157,5 +157,5 @@ def test_the_state_of_another_memory_is_refused():
 def test_its_size_is_that_of_what_it_may_hold():
     bank = bank_of(Fifo(CAPACITY))
     assert bank.nbytes == 0
-    bank.lay(task_of(0))
+    bank.stage_examples(task_of(0))
     assert bank.nbytes == CAPACITY * (64 * 2 + 8)

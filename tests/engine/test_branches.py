@@ -7,8 +7,9 @@ from itertools import cycle
 import pytest
 import torch
 
-from engram.engine import _recorded
-from engram.models import Branches, _branches
+from engram.engine import cuda_graphs
+from engram.models import Branches
+from engram.models import gpu as branches
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
 
@@ -56,11 +57,11 @@ def gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", played.use)
     monkeypatch.setattr(torch.cuda, "current_stream", played.in_use.get)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: played.capturing)
-    monkeypatch.setattr(_branches, "_taken", set())
-    for found in (_branches._stream, _recorded._stream):
+    monkeypatch.setattr(branches, "_taken", set())
+    for found in (branches._stream, cuda_graphs._stream):
         found.cache_clear()
     yield played
-    for found in (_branches._stream, _recorded._stream):
+    for found in (branches._stream, cuda_graphs._stream):
         found.cache_clear()
 
 
@@ -135,7 +136,7 @@ def test_work_is_recorded_on_a_stream_of_its_own_gpu(gpus, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", noted)
     monkeypatch.setattr(torch.cuda, "graph", noted)
     for device in (FIRST, SECOND, FIRST):
-        with _recorded.recording("a graph", device):
+        with cuda_graphs.capturing("a graph", device):
             pass
     streams = [stream for _, stream in used[1::2]]
     assert used[::2] == [stream.device for stream in streams] == [FIRST, SECOND, FIRST]

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from engram.engine import Rows, RuleByRun, _mixture
+from engram.engine import Rows, RuleByRun
+from engram.engine import rows as engine_rows
 from engram.errors import EngramError
 from engram.models import MLP
 from engram.rules import AGEM, GEM, MEGA1, MEGA2
@@ -35,17 +36,17 @@ def stepped(parameters, rows, weights):
 def test_a_step_along_the_mixture_has_every_run_s_own_rate(count):
     rows, weights, parameters = rows_of(count)
     exact = stepped(parameters, rows, weights)
-    _mixture.descend_along(parameters, rows, weights, RATES)
+    engine_rows.descend_along(parameters, rows, weights, RATES)
     torch.testing.assert_close(parameters.double(), exact, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("module", "count"), [("_triton_rows", 2), ("_triton_many_rows", 17)])
-def test_kernels_take_the_rate_from_the_weights(interpreted, module, count, monkeypatch):
-    interpreted(f"engram.engine.{module}")
-    monkeypatch.setattr(_mixture, "triton_works", lambda _: True)
+@pytest.mark.parametrize("count", [2, 17])
+def test_kernels_take_the_rate_from_the_weights(interpreted, count, monkeypatch):
+    interpreted("engram.kernels.rows")
+    monkeypatch.setattr(engine_rows, "triton_works", lambda _: True)
     rows, weights, parameters = rows_of(count)
     exact = stepped(parameters, rows, weights)
-    _mixture.descend_along(parameters, rows, weights, RATES)
+    engine_rows.descend_along(parameters, rows, weights, RATES)
     torch.testing.assert_close(parameters.double(), exact, rtol=1e-5, atol=1e-5)
 
 

@@ -8,7 +8,7 @@ from engram.engine import Batch, cross_entropy
 
 @pytest.fixture(scope="module")
 def entropies(interpreted):
-    return interpreted("engram.engine._triton_entropies").entropies
+    return interpreted("engram.kernels.loss").entropies
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engram.engine import _kept
+from engram.engine.replay_plan import kept_slots
 from engram.memory import ClassRing, ClassSample, Ledger
 
 
@@ -23,7 +23,7 @@ def test_it_is_what_stays_when_everything_is_offered(kind, policy, count):
     planned, offered = (Ledger(policy, seed=1) for _ in range(2))
     for task in (0, 1, 2, 1):  # a task may be taken up again
         labels = labels_of(kind, rng, count)
-        ours = _kept.kept([planned], task, labels[np.newaxis])
+        ours = kept_slots([planned], task, labels[np.newaxis])
         assert ours.tolist() == [offered.add(np.full(count, task), labels).tolist()]
         for ledger in (planned, offered):
             ledger.end_task()

@@ -3,19 +3,21 @@
 import pytest
 import torch
 
-from engram.engine import Batch, Rows, _mixture, _objective, cross_entropy
-from engram.kernels import _works, triton_works
-from engram.models import MLP, _layer, stacked
+from engram.engine import Batch, Rows, cross_entropy
+from engram.engine import loss as engine_loss
+from engram.engine import rows as engine_rows
+from engram.kernels import availability, triton_works
+from engram.models import MLP, mlp, stacked
 from engram.rules import GEM, MEGA2
 
 
 @pytest.fixture(scope="module")
 def loss_kernels(interpreted):
-    return interpreted("engram.engine._triton_entropies")
+    return interpreted("engram.kernels.loss")
 
 
 def test_more_classes_than_a_program_holds_are_left_to_torch(loss_kernels, monkeypatch):
-    monkeypatch.setattr(_objective, "triton_works", lambda _: True)
+    monkeypatch.setattr(engine_loss, "triton_works", lambda _: True)
     monkeypatch.setattr(loss_kernels, "entropies", lambda *_: "the kernel's")
     told = []
     for classes in (4096, 4097):
@@ -41,7 +43,7 @@ def test_steps_by_kernels_are_steps(rule, groups, monkeypatch):
         for size, parts in ((3, 1), (20, groups))
     ]
     for kernels in (False, True):
-        for module in (_layer, _objective, _mixture):
+        for module in (mlp, engine_loss, engine_rows):
             monkeypatch.setattr(module, "triton_works", lambda _, kernels=kernels: kernels)
         rows = Rows(network, stacked(drawn, "cpu"))
         mixes = [rows.step(rule, 0.1, *given) for _ in range(3)]
@@ -51,7 +53,7 @@ def test_steps_by_kernels_are_steps(rule, groups, monkeypatch):
 
 
 def test_without_a_gpu_nobody_asks_whether_they_work(monkeypatch):
-    monkeypatch.setattr(_works, "_works", lambda _: pytest.fail("tried"))
+    monkeypatch.setattr(availability, "_works", lambda _: pytest.fail("tried"))
     assert not triton_works(torch.ones(1))
     assert not triton_works(torch.ones(1, device="meta"))
 
@@ -61,12 +63,12 @@ def test_whatever_goes_wrong_at_the_trial_there_is_a_way_without(monkeypatch):
         raise RuntimeError(f"no room for {shape} with {options}")
 
     monkeypatch.setattr(torch, "ones", fail)
-    assert not _works._works.__wrapped__(torch.device("cpu"))
+    assert not availability._works.__wrapped__(torch.device("cpu"))
 
 
 def test_asked_for_first_without_gradients_the_trial_goes_well_all_the_same(monkeypatch):
     woken = []
     monkeypatch.setattr(torch.autograd, "grad", lambda output, _: woken.append(output))
     with torch.inference_mode():
-        _works._wake_autograd(torch.device("cpu"))
+        availability._wake_autograd(torch.device("cpu"))
     assert woken[0].requires_grad

@@ -8,7 +8,7 @@ SHAPES = [(3, 20, 17), (10, 33, 40), (70, 64, 10), (1, 5, 2), (64, 32, 64)]  # B
 
 @pytest.fixture(scope="module")
 def layers(interpreted):
-    return interpreted("engram.models._triton_products")
+    return interpreted("engram.kernels.layers")
 
 
 @pytest.mark.parametrize(("size", "inputs", "outputs"), SHAPES)
@@ -19,13 +19,13 @@ def test_a_layer_and_its_gradients(layers, size, inputs, outputs):
     for rectify, expected in ((False, exact), (True, exact.relu())):
         ours = layers.layer(hidden, weight, bias, rectify=rectify, tf32=False)
         torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-4)
-    ours = layers.before(gradient, weight, hidden, tf32=False)
+    ours = layers.grad_input(gradient, weight, hidden, tf32=False)
     expected = (gradient.double() @ weight.double().mT) * (hidden > 0)
     torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-4)
     flat = torch.zeros(2, inputs * outputs + outputs + 7)  # others lie behind them
     at_weight = flat[:, : inputs * outputs].view(2, inputs, outputs)
     at_bias = flat[:, inputs * outputs : -7].view(2, 1, outputs)
-    layers.learn(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1))
+    layers.grad_weight(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1))
     torch.testing.assert_close(
         at_weight.double(), hidden.double().mT @ gradient.double(), rtol=1e-5, atol=1e-4
     )
@@ -42,7 +42,7 @@ def test_the_gradients_of_groups_lie_between_what_is_not_theirs(layers):
     rows = held[:, 1:, :-7]  # a run's first row is another's
     at_weight = rows[..., :-outputs].view(runs, groups, inputs, outputs)
     at_bias = rows[..., -outputs:].view(runs, groups, 1, outputs)
-    layers.learn(hidden, gradient, at_weight, at_bias)
+    layers.grad_weight(hidden, gradient, at_weight, at_bias)
     expected = (hidden.double().mT @ gradient.double()).view(at_weight.shape)
     torch.testing.assert_close(at_weight.double(), expected, rtol=1e-5, atol=1e-4)
     expected = gradient.double().sum(1).view(at_bias.shape)
@@ -66,9 +66,11 @@ def test_it_does_not_matter_how_they_lie_in_memory(layers):
     results, lie = [], (hidden, gradient, weight, bias)
     for hidden, gradient, weight, bias in (lie, [tensor.contiguous() for tensor in lie]):
         learned = [torch.zeros_like(weight), torch.zeros_like(bias)]
-        layers.learn(hidden, gradient, *(each.unsqueeze(1) for each in learned))
+        layers.grad_weight(hidden, gradient, *(each.unsqueeze(1) for each in learned))
         outputs = [layers.layer(hidden, weight, bias, rectify=way, tf32=False) for way in (0, 1)]
-        results.append([*outputs, layers.before(gradient, weight, hidden, tf32=False), *learned])
+        results.append(
+            [*outputs, layers.grad_input(gradient, weight, hidden, tf32=False), *learned]
+        )
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
@@ -80,7 +82,7 @@ def test_rows_may_lie_farther_apart_than_32_bits_can_count(layers, tmp_path):
     weight, bias, gradient = torch.randn(1, 5, 4), torch.randn(1, 1, 4), torch.randn(1, 3, 4)
     ours = layers.layer(hidden, weight, bias, rectify=False, tf32=False)
     torch.testing.assert_close(ours, torch.baddbmm(bias, hidden, weight), rtol=1e-5, atol=1e-5)
-    ours = layers.before(gradient, weight, hidden, tf32=False)
+    ours = layers.grad_input(gradient, weight, hidden, tf32=False)
     torch.testing.assert_close(ours, (gradient @ weight.mT) * (hidden > 0), rtol=1e-5, atol=1e-5)
 
 
@@ -92,7 +94,7 @@ def test_trouble_stays_visible_and_at_home(layers, bad):
     results = [
         layers.layer(hidden, weight, bias, rectify=False, tf32=False),
         layers.layer(hidden, weight, bias, rectify=True, tf32=False),
-        layers.before(gradient, weight, hidden, tf32=False),
+        layers.grad_input(gradient, weight, hidden, tf32=False),
     ]
     finite = [[run.isfinite().all().item() for run in result] for result in results]
     assert finite == [[True, False, True]] * 3
@@ -100,6 +102,6 @@ def test_trouble_stays_visible_and_at_home(layers, bad):
 
 def test_of_no_examples_the_gradient_is_zero(layers):
     weight, bias = torch.ones(2, 1, 20, 17), torch.ones(2, 1, 1, 17)
-    layers.learn(torch.empty(2, 0, 20), torch.empty(2, 0, 17), weight, bias)
+    layers.grad_weight(torch.empty(2, 0, 20), torch.empty(2, 0, 17), weight, bias)
     assert not weight.any()
     assert not bias.any()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.engine import _mixture
+from engram.engine import rows as engine_rows
 
 SHAPES = [(1, 3, 1), (2, 3, 31), (1, 16, 2048), (3, 17, 2049), (2, 18, 5000), (1, 70, 333)]
 shapes = pytest.mark.parametrize(("runs", "count", "length"), SHAPES)
@@ -11,7 +11,7 @@ shapes = pytest.mark.parametrize(("runs", "count", "length"), SHAPES)
 
 @pytest.fixture(scope="module")
 def kernels(interpreted):
-    return interpreted("engram.engine._triton_many_rows")
+    return interpreted("engram.kernels.rows")
 
 
 def rows_of(runs, count, length, *, beside=0, seed=0):
@@ -57,10 +57,10 @@ def test_a_run_that_diverged_leaves_the_others_alone(kernels, bad):
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("count", [1, 2, 3, 128, 129])
 def test_however_many_there_are(count, monkeypatch):
-    monkeypatch.setattr(_mixture, "triton_works", lambda _: True)
+    monkeypatch.setattr(engine_rows, "triton_works", lambda _: True)
     rows, parameters, weights = rows_of(2, count, 50), torch.zeros(2, 50), torch.rand(2, count)
     exact = rows.double() @ rows.double().mT
-    torch.testing.assert_close(_mixture.gram(rows).double(), exact, rtol=1e-5, atol=1e-4)
-    _mixture.descend_along(parameters, rows, weights, 0.1)
+    torch.testing.assert_close(engine_rows.gram(rows).double(), exact, rtol=1e-5, atol=1e-4)
+    engine_rows.descend_along(parameters, rows, weights, 0.1)
     mixture = (weights.unsqueeze(1) @ rows).squeeze(1)
     torch.testing.assert_close(parameters, -0.1 * mixture, rtol=1e-4, atol=1e-4)

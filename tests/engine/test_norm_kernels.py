@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engram.models import ResNet, _rectified_norm, _residual
-from engram.models._rectified_norm import Averages, has_kernels, rectified_norm
+from engram.models import ResNet, residual
+from engram.models.residual import Averages, has_kernels, rectified_norm
 
 SHAPES = [(1, 1, 1, 2), (2, 3, 4, 5), (3, 20, 9, 7), (2, 64, 12, 11), (1, 80, 3, 3), (9, 4, 32, 32)]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -13,8 +13,8 @@ shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 @pytest.fixture(autouse=True)
 def kernels(interpreted, monkeypatch):
-    monkeypatch.setattr(_rectified_norm, "triton_works", lambda *_: True)
-    return interpreted("engram.models._triton_norms")
+    monkeypatch.setattr(residual, "triton_works", lambda *_: True)
+    return interpreted("engram.kernels.norms")
 
 
 def drawn(shape, *, beside, dtype=torch.float32, seed=0):
@@ -98,7 +98,7 @@ def test_numbers_far_from_zero_are_normalised_all_the_same():
 
 @pytest.mark.parametrize("programs", [1, 3])
 def test_many_tiles_are_summed(programs, interpreted, monkeypatch):
-    monkeypatch.setattr(interpreted("engram.models._triton_tiles"), "_PROGRAMS", programs)
+    monkeypatch.setattr(interpreted("engram.kernels.norms"), "_PROGRAMS", programs)
     images, weight, bias, _ = drawn((5, 20, 12, 11), beside=False)
     averages = Averages(torch.zeros(20), torch.ones(20), 0.1)
     exact = plain(images, weight, bias, None, averages, 1e-3)
@@ -195,9 +195,9 @@ def test_a_network_learns_the_same(monkeypatch):
     source = torch.Generator().manual_seed(0)
     images = torch.rand(2, 6, 3, 8, 8, generator=source)
     parameters = 0.1 * torch.randn(2, network.size, generator=source)
-    monkeypatch.setattr(_residual, "rectified_norm", lying_otherwise)
+    monkeypatch.setattr(residual, "rectified_norm", lying_otherwise)
     for kernels in (False, True):
-        monkeypatch.setattr(_residual, "has_kernels", lambda _, kernels=kernels: kernels)
+        monkeypatch.setattr(residual, "has_kernels", lambda _, kernels=kernels: kernels)
         buffers, rows = network.initial_buffers(parameters), torch.empty(2, 1, network.size)
         logits, tape = network.forward(parameters, images, buffers)
         network.backward(parameters, tape, torch.ones_like(logits) / 3, rows)

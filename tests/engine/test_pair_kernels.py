@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.engine import _mixture
+from engram.engine import rows as engine_rows
 
 LENGTHS = [1, 5, 1023, 1024, 1025, 4096, 4097, 9000]
 shapes = pytest.mark.parametrize(("runs", "length"), [(1 + size % 3, size) for size in LENGTHS])
@@ -11,7 +11,7 @@ shapes = pytest.mark.parametrize(("runs", "length"), [(1 + size % 3, size) for s
 
 @pytest.fixture(scope="module")
 def kernels(interpreted):
-    return interpreted("engram.engine._triton_rows")
+    return interpreted("engram.kernels.rows")
 
 
 def rows_of(runs, length, *, beside=0, seed=0):
@@ -56,14 +56,14 @@ def test_a_run_that_diverged_leaves_the_others_alone(kernels, bad):
 
 @pytest.mark.usefixtures("kernels")
 def test_however_rows_and_parameters_lie_in_memory(monkeypatch):
-    monkeypatch.setattr(_mixture, "triton_works", lambda _: True)
+    monkeypatch.setattr(engine_rows, "triton_works", lambda _: True)
     rows, weights = rows_of(2, 100), torch.rand(2, 2)
     lie = torch.empty(100, 2, 2).permute(1, 2, 0).copy_(rows)
-    expected = _mixture.gram(rows)
-    torch.testing.assert_close(_mixture.gram(lie), expected, rtol=1e-5, atol=1e-4)
+    expected = engine_rows.gram(rows)
+    torch.testing.assert_close(engine_rows.gram(lie), expected, rtol=1e-5, atol=1e-4)
     ends = [torch.zeros(2, 100), torch.zeros(2, 100), torch.zeros(100, 2).T]
     for parameters, given in zip(ends, (rows, lie, rows), strict=True):
-        _mixture.descend_along(parameters, given, weights, 0.1)
+        engine_rows.descend_along(parameters, given, weights, 0.1)
         torch.testing.assert_close(parameters, ends[0])
 
 
@@ -71,7 +71,7 @@ def test_without_them_a_step_is_the_same():
     rows, parameters = rows_of(2, 100), torch.zeros(2, 100)
     weights = torch.tensor([[0.5, 2.0], [1.0, -1.0]])
     exact = rows.double() @ rows.double().mT
-    torch.testing.assert_close(_mixture.gram(rows).double(), exact, rtol=1e-4, atol=1e-4)
-    _mixture.descend_along(parameters, rows, weights, 0.1)
+    torch.testing.assert_close(engine_rows.gram(rows).double(), exact, rtol=1e-4, atol=1e-4)
+    engine_rows.descend_along(parameters, rows, weights, 0.1)
     mixture = (weights.unsqueeze(1) @ rows).squeeze(1)
     torch.testing.assert_close(parameters, -0.1 * mixture)

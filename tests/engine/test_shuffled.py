@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import _shuffled
+from engram.engine import replay_plan
 from engram.plan import generator, subsets
 
 SIZES = [(40, 8, 9), (20, 100, 257), (3, 30, 2**15), (3, 30, 2**15 + 1)]
@@ -13,8 +13,8 @@ SIZES = [(40, 8, 9), (20, 100, 257), (3, 30, 2**15), (3, 30, 2**15 + 1)]
 @pytest.mark.parametrize("room", [2**14, 2**27])
 @pytest.mark.parametrize(("rows", "count", "size"), SIZES)
 def test_they_are_the_same(rows, count, size, room, monkeypatch):
-    monkeypatch.setattr(_shuffled, "_ROOM", room)
+    monkeypatch.setattr(replay_plan, "_ROOM", room)
     alone = [subsets(generator(seed, "test"), rows, count, size) for seed in range(3)]
     sources = [generator(seed, "test") for seed in range(3)]
-    drawn = _shuffled.shuffled(sources, rows, count, size, torch.device("cpu"))
+    drawn = replay_plan.shuffled(sources, rows, count, size, torch.device("cpu"))
     assert (drawn.numpy() == np.stack(alone)).all()

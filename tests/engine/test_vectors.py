@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engram.engine import Batch, Rows
-from engram.models import MLP, room, rounding, stacked
+from engram.models import MLP, aligned_empty, rounding, stacked
 from engram.rules import GEM, MEGA2
 
 NETWORK = MLP((7, 5, 3))
@@ -17,12 +17,12 @@ def drawn(runs):
 
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 269_322])
 def test_every_vector_begins_at_128_bytes(length):
-    vectors = room(torch.empty(0), 3, 2, length)
+    vectors = aligned_empty(torch.empty(0), 3, 2, length)
     assert vectors.shape == (3, 2, length)
     starts = {vectors[i, j].data_ptr() - vectors.data_ptr() for i in range(3) for j in range(2)}
     assert len(starts) == 6
     assert all(start % 128 == 0 for start in starts)
-    assert room(torch.empty(0, dtype=torch.float64), 2, length).dtype == torch.float64
+    assert aligned_empty(torch.empty(0, dtype=torch.float64), 2, length).dtype == torch.float64
 
 
 def test_stacked_vectors_are_the_vectors():

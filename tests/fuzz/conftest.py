@@ -9,7 +9,7 @@ from fuzz_files import furnish
 
 from engram import bench, protocol, report, runs
 from engram.cli import _app, _reproduce, _run, _tune
-from engram.data import _download
+from engram.data import download
 
 COMMAND = typer.main.get_command(_app.app)  # once: it takes longer than most commands
 
@@ -72,7 +72,8 @@ def world(template, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "save_plot", lambda *_: None)
     monkeypatch.setattr("engram.cli._report.write_report", lambda *_: "figures")
     monkeypatch.setattr(bench, "measure", lambda *_: iter([("steps", [{"method": "van"}])]))
-    monkeypatch.setattr(_download.urllib.request, "urlopen", _no_network)
+    monkeypatch.setattr(download, "_opener", _no_network)
+    monkeypatch.setattr(download, "_PAUSE", 0)
     folder = tmp_path / "world"
 
     def make():

@@ -10,8 +10,8 @@ from test_fuzz_results import CHOICE, ROW
 
 from engram import protocol, runs
 from engram.cli._merge import merge_into
-from engram.data._archives import unpack
-from engram.data._pickled import read_pickle
+from engram.data import load
+from engram.data.archives import unpack
 from engram.memory import Fifo, Memory
 from engram.rules import GEM
 from engram.studies import read_study
@@ -87,6 +87,10 @@ def test_damage_in_an_archive_compressed_by_lzma_is_told(tmp_path):
     assert refused(attempt(lambda: unpack(tmp_path / "a.zip", tmp_path, "birds", limit=10**6)))
 
 
-def test_a_deep_name_in_a_pickle_does_not_end_the_process(tmp_path):
-    (tmp_path / "deep").write_bytes(b"\x80\x02}K\x01" + b"\x85" * 300_000 + b"K\x01s.")
-    assert refused(attempt(lambda: read_pickle(tmp_path / "deep", ())))
+def test_a_deep_name_in_a_pickle_does_not_end_the_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "cifar-100-python").mkdir()
+    deep = b"\x80\x02}K\x01" + b"\x85" * 300_000 + b"K\x01s."
+    for name in ("train", "test"):
+        (tmp_path / "cifar-100-python" / name).write_bytes(deep)
+    assert refused(attempt(lambda: load("cifar-100", tmp_path)))

@@ -111,8 +111,7 @@ def _called(words, encoding):
             main()
     streams[1].flush()
     told = streams[1].buffer.getvalue()
-    # The library that prints takes a terminal of ASCII for one that is set up wrongly.
-    return ended.value.code, told.decode("utf-8" if encoding == "ascii" else encoding, "replace")
+    return ended.value.code, told.decode(encoding)
 
 
 def _check(world, words, encoding):

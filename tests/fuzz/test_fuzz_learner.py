@@ -73,8 +73,8 @@ def test_a_batch_is_learnt_and_offered_or_refused_and_neither(rule, policy, step
         if refused(mix):
             assert _known(learner) == before
         else:
-            finite = torch.isfinite(mix.losses).all()
-            assert torch.isfinite(mix.weights).all() == finite
+            assert torch.isfinite(mix.losses).all()
+            assert torch.isfinite(mix.weights).all()
         attempt(learner.end_task)
 
 

@@ -64,7 +64,7 @@ def _entry(kind, changes, signed):
 
 
 entries = st.builds(_entry, st.sampled_from(["row", "row", "choice"]), many_places, st.booleans())
-STANDARD = report.Standard(protocol)
+DEFAULTS = report.PaperDefaults(protocol)
 
 
 @generated(550, entry=entries)
@@ -77,7 +77,7 @@ def test_what_is_a_result_can_be_shown(entry):
     if isinstance(made, runs.Row):
         summaries = report.summarise([made])
         assert json.dumps([report.as_json(summary) for summary in summaries])
-        assert report.results_table(summaries, STANDARD).row_count == 1
+        assert report.results_table(summaries, DEFAULTS).row_count == 1
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +118,11 @@ def _used(path):
         rows, choices = store.rows(), store.choices()
     with runs.Store(path) as store:
         store.add([runs.Row.of(_row(7))])
-    return rows, choices
+    assert [json.loads(entry.line) for entry in (*rows, *choices)] == [ROW, CHOICE]
 
 
 @generated(150, changes=changes)
-def test_a_damaged_store_is_read_or_refused(place, changes):
+def test_a_damaged_store_says_what_it_said_or_is_refused(place, changes):
     path = place / "damaged.sqlite"
     path.write_bytes(damaged(_filled(place).read_bytes(), changes))
     attempt(lambda: _used(path))
@@ -137,7 +137,9 @@ def test_a_damaged_store_is_read_or_refused(place, changes):
     ),
     line=st.sampled_from(["", "x", "{}", "[]", "[" * 3000, b"\xff", 1, '{"format": "choice-1"}']),
 )
-def test_a_store_that_somebody_wrote_into_is_read_or_refused(place, column, value, line):
+def test_a_store_that_somebody_wrote_into_says_what_it_said_or_is_refused(
+    place, column, value, line
+):
     path = shutil.copy(_filled(place), place / "written.sqlite")
     with closing(sqlite3.connect(path)) as connection:
         for table in ("results", "choices"):

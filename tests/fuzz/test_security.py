@@ -25,6 +25,8 @@ RUNNING = re.compile(
 """What would run a text or a file as a program, or unpack it anywhere."""
 LOADS = {"torch.load": ("weights_only", True), "numpy.load": ("allow_pickle", False)}
 """What unpickles, unless it is told not to."""
+STARTING = {"PIL.Image.open": "formats"}
+"""What may start a program at a file of another kind, unless it is told which kinds to read."""
 
 
 def _imported(node):
@@ -50,7 +52,8 @@ def _faults(source):
     nodes = [*ast.walk(ast.parse(source))]
     bound = [pair for node in nodes for pair in _imported(node).items()]
     yield from {name.partition(".")[0] for _, name in bound} & MODULES
-    yield from {name for _, name in bound if name in LOADS or RUNNING.fullmatch(name)}
+    listed = {*LOADS, *STARTING}
+    yield from {name for _, name in bound if name in listed or RUNNING.fullmatch(name)}
     options = {}
     for node in nodes:
         if isinstance(node, ast.Call):
@@ -63,6 +66,8 @@ def _faults(source):
             word, wanted = LOADS.get(name, (None, None))
             given = getattr(options.get(node, {}).get(word), "value", None)
             if RUNNING.fullmatch(name) or (word and given is not wanted):
+                yield name
+            if name in STARTING and STARTING[name] not in options.get(node, {}):
                 yield name
 
 
@@ -94,7 +99,9 @@ BAD += [
     "archive.extractall()",
     "import builtins; builtins.exec(text)",
 ]
-GOOD = ["import torch; torch.load(f, weights_only=True); model.eval()", "import re; re.compile(x)"]
+BAD += ["from PIL import Image; Image.open(f)", "from PIL.Image import open"]
+GOOD = ["from PIL import Image; Image.open(f, formats=KINDS)"]
+GOOD += ["import torch; torch.load(f, weights_only=True); model.eval()", "import re; re.compile(x)"]
 GOOD += [
     "import numpy as np; np.load(f, allow_pickle=False)",
     "json.load(f)",

@@ -1,21 +1,25 @@
+from contextlib import contextmanager
+
 import pytest
 import torch
 
-from engram.engine import Recorded, _recorded
+from engram.engine import CudaGraphLoop, cuda_graphs
 
 
 @pytest.fixture
 def _no_waiting(monkeypatch):
     """Refuse a step in which the host waits for the device."""
-    take = Recorded.take
+    advance = CudaGraphLoop.advance
 
-    def watched(self, step, stop):
+    @contextmanager
+    def watched(self, stop):
         torch.cuda.set_sync_debug_mode("error")
         try:
-            return take(self, step, stop)
+            with advance(self, stop) as steps:
+                yield steps
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
     # Recording a graph synchronises by itself: only plain steps are watched.
-    monkeypatch.setattr(_recorded, "WARM_UP", 10**9)
-    monkeypatch.setattr(Recorded, "take", watched)
+    monkeypatch.setattr(cuda_graphs, "WARM_UP", 10**9)
+    monkeypatch.setattr(CudaGraphLoop, "advance", watched)

@@ -1,5 +1,8 @@
 """On a GPU: passes in fewer kernels give what the CPU's operations give."""
 
+from itertools import pairwise
+from math import prod
+
 import pytest
 import torch
 
@@ -31,9 +34,21 @@ def there(given):
 
 
 def parameters(runs, network, device="cuda", dtype=torch.float32):
+    """Draw weights with which a hidden unit is on for all inputs, or off for all.
+
+    Next to 0 a rounding would decide it.
+    """
     source = torch.Generator().manual_seed(0)
-    drawn = [0.05 * torch.randn(network.size, generator=source) for _ in range(runs)]
-    return stacked([each.to(dtype) for each in drawn], device)
+    lengths = [length for pair in pairwise(SIZES) for length in (prod(pair), pair[1])]
+    drawn = []
+    for _ in range(runs):
+        flat = 0.01 * torch.randn(network.size, generator=source)
+        _, *hidden, _, _ = flat.split(lengths)
+        for biases in hidden[::2]:
+            biases[::2] += 1
+            biases[1::2] -= 1
+        drawn.append(flat.to(dtype))
+    return stacked(drawn, device)
 
 
 @pytest.mark.parametrize("kind", ["plain", "weighted", "masked"])
@@ -83,22 +98,24 @@ def test_gradients(runs, size, groups):
 def test_steps_and_captured_steps(rule):
     network, groups = MLP(SIZES), 4 if isinstance(rule, GEM) else 1
     current, reference = batch(3, 10), batch(3, 256, groups=groups)
-    on_cpu = Rows(network, parameters(3, network, "cpu"))
     plain, captured = (Rows(network, parameters(3, network)) for _ in range(2))
+    exact = Rows(network, parameters(3, network, "cpu", torch.float64))
     here = there(current), there(reference)
-    for _ in range(6):
-        on_cpu.step(rule, 0.01, current, reference)
-        plain.step(rule, 0.01, *here)
-    for _ in range(2):
-        captured.step(rule, 0.01, *here)
+    wide = [part._replace(inputs=part.inputs.double()) for part in (current, reference)]
+    captured.step(rule, 0.01, *here)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured.step(rule, 0.01, *here)
-    for _ in range(4):
+    for _ in range(6):  # each from the same weights: roundings do not add up
+        for rows in (captured, exact):
+            rows.parameters.copy_(plain.parameters)
+        plain.step(rule, 0.01, *here)
         graph.replay()
-    torch.testing.assert_close(plain.parameters, captured.parameters, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(plain.parameters.cpu(), on_cpu.parameters, rtol=1e-3, atol=5e-5)
+        exact.step(rule, 0.01, *wide)
+        torch.testing.assert_close(captured.parameters, plain.parameters, rtol=1e-6, atol=1e-7)
+        mine = plain.parameters.cpu().double()
+        torch.testing.assert_close(mine, exact.parameters, rtol=1e-6, atol=1e-6)
 
 
 def test_the_same_bits_each_time():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from engram.kernels import triton_works
-from engram.models import _layer
-from engram.models._layer import before, layer, learn
+from engram.models import mlp
+from engram.models.mlp import grad_input, grad_weight, layer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -24,11 +24,11 @@ def given(size, inputs, outputs, runs=3):
 def everything(hidden, weight, bias, gradient, tf32=False):
     """A layer's output with and without ReLU, and its three gradients."""
     at_weight, at_bias = torch.empty_like(weight), torch.empty_like(bias)
-    learn(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1), tf32=tf32)
+    grad_weight(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1), tf32=tf32)
     return [
         layer(hidden, weight, bias, rectify=False, tf32=tf32),
         layer(hidden, weight, bias, rectify=True, tf32=tf32),
-        before(gradient, weight, hidden, tf32=tf32),
+        grad_input(gradient, weight, hidden, tf32=tf32),
         at_weight,
         at_bias,
     ]
@@ -46,7 +46,7 @@ def test_they_are_as_exact_as_torch_is(shape, monkeypatch):
     exact = everything(*(tensor.double() for tensor in tensors))
     ours = errors(everything(*tensors), exact)
     rounded = errors(everything(*tensors, tf32=True), exact)
-    monkeypatch.setattr(_layer, "triton_works", lambda _: False)
+    monkeypatch.setattr(mlp, "triton_works", lambda _: False)
     theirs = errors(everything(*tensors), exact)
     for mine, other in zip(ours, theirs, strict=True):
         assert mine < max(2 * other, 3e-7)
@@ -57,7 +57,7 @@ def test_they_write_between_what_is_not_theirs_and_read_what_is_shared():
     hidden, weight, bias, gradient = given(40, 24, 12)
     flat = torch.zeros(3, 24 * 12 + 12 + 5, device="cuda")
     at_weight, at_bias = flat[:, : 24 * 12].view(3, 24, 12), flat[:, 24 * 12 : -5].view(3, 1, 12)
-    learn(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1), tf32=False)
+    grad_weight(hidden, gradient, at_weight.unsqueeze(1), at_bias.unsqueeze(1), tf32=False)
     torch.testing.assert_close(at_weight, hidden.mT @ gradient, rtol=1e-4, atol=1e-4)
     assert not flat[:, -5:].any()
     shared = hidden[:1].expand(3, -1, -1)

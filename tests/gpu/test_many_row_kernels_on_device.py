@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from engram.engine import _mixture, gram
+from engram.engine import gram
+from engram.engine import rows as engine_rows
 from engram.kernels import triton_works
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -34,7 +35,7 @@ def test_a_step_along_the_mixture(runs, count, length):
     held = torch.randn(runs, length + 22, device="cuda")
     before, parameters = held.clone(), held[:, :length]
     mixture = (weights.double().unsqueeze(-1) * rows.double()).sum(1)
-    _mixture.descend_along(parameters, rows, weights, 0.1)
+    engine_rows.descend_along(parameters, rows, weights, 0.1)
     exact = before[:, :length].double() - 0.1 * mixture
     torch.testing.assert_close(parameters.double(), exact, rtol=1e-5, atol=1e-5)
     assert torch.equal(held[:, length:], before[:, length:])

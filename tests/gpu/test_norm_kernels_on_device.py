@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engram.models import ResNet, _residual
-from engram.models._rectified_norm import Averages, has_kernels, rectified_norm
+from engram.models import ResNet, residual
+from engram.models.residual import Averages, has_kernels, rectified_norm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -57,7 +57,7 @@ def test_a_network_learns_the_same(monkeypatch):
     images = torch.rand(1, 10, 3, 32, 32, device="cuda", generator=source)
     parameters = network.initialise(np.random.default_rng(0)).cuda().unsqueeze(0)
     for kernels in (has_kernels, lambda _: False):
-        monkeypatch.setattr(_residual, "has_kernels", kernels)
+        monkeypatch.setattr(residual, "has_kernels", kernels)
         buffers = network.initial_buffers(parameters)
         rows = torch.empty(1, 1, network.size, device="cuda")
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):

@@ -5,7 +5,8 @@ import importlib.util
 import pytest
 import torch
 
-from engram.engine import _mixture, gram
+from engram.engine import gram
+from engram.engine import rows as engine_rows
 from engram.kernels import triton_works
 
 pytestmark = [
@@ -45,7 +46,7 @@ def test_a_step_along_the_mixture(runs, length, beside):
     held = torch.randn(runs, length + beside, device="cuda")
     before, parameters = held.clone(), held[:, :length]
     mixture = (weights.double().unsqueeze(-1) * rows.double()).sum(1)
-    _mixture.descend_along(parameters, rows, weights, 0.1)
+    engine_rows.descend_along(parameters, rows, weights, 0.1)
     exact = before[:, :length].double() - 0.1 * mixture
     torch.testing.assert_close(parameters.double(), exact, rtol=1e-6, atol=1e-6)
     assert torch.equal(held[:, length:], before[:, length:])
@@ -55,8 +56,8 @@ def test_without_triton_it_is_the_same(monkeypatch):
     rows, weights = rows_of(5, 10_001), torch.rand(5, 2, device="cuda")
     parameters = [torch.ones(5, 10_001, device="cuda") for _ in range(2)]
     matrix = gram(rows)
-    _mixture.descend_along(parameters[0], rows, weights, 0.1)
-    monkeypatch.setattr(_mixture, "triton_works", lambda _: False)
+    engine_rows.descend_along(parameters[0], rows, weights, 0.1)
+    monkeypatch.setattr(engine_rows, "triton_works", lambda _: False)
     torch.testing.assert_close(gram(rows), matrix, rtol=1e-5, atol=1e-2)
-    _mixture.descend_along(parameters[1], rows, weights, 0.1)
+    engine_rows.descend_along(parameters[1], rows, weights, 0.1)
     torch.testing.assert_close(*parameters)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Replayed
-from engram.engine._recorded import recording
-from engram.protocol import lesson, specify
+from engram.engine import CudaGraphFunction, capturing
+from engram.protocol import benchmark_session, specify
 from engram.streams import benchmark, from_tensors
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -41,7 +40,7 @@ def given(call):
 
 def test_what_is_done_in_place_and_what_is_returned():
     plain, counted = Tally(), Tally()
-    replayed = Replayed(counted.add)
+    replayed = CudaGraphFunction(counted.add)
     results = [(plain.add(*given(call)), replayed(*given(call))) for call in range(10)]
     # Looked at in the end: no later replay has written over an earlier result.
     assert all(torch.equal(mine, ours) for mine, ours in results)
@@ -51,7 +50,7 @@ def test_what_is_done_in_place_and_what_is_returned():
 
 def test_what_was_recorded_is_kept_until_it_is_forgotten():
     counted = Tally()
-    replayed = Replayed(counted.add)
+    replayed = CudaGraphFunction(counted.add)
     for _ in range(4):
         replayed(*given(0))
     counted.total = torch.ones_like(counted.total)
@@ -68,7 +67,7 @@ def test_what_was_recorded_is_kept_until_it_is_forgotten():
 def test_work_is_replayed_on_the_gpu_that_it_is_on(device):
     """Whichever GPU is in use, and whichever was the first to record."""
     total = torch.zeros(3, device=device)
-    replayed = Replayed(lambda new: total.add_(new).clone())
+    replayed = CudaGraphFunction(lambda new: total.add_(new).clone())
     seen = [replayed(torch.full((3,), float(i), device=device)).tolist() for i in range(6)]
     assert seen == [[value] * 3 for value in (0.0, 1.0, 3.0, 6.0, 10.0, 15.0)]
 
@@ -98,11 +97,10 @@ def end_of(spec, watch=lambda take, step: take(step), *, deterministic=True):
     stream = benchmark(spec.benchmark).build(
         SEEDS, spec.tasks, spec.examples, settings=spec.stream_settings(), device="cuda"
     )
-    with lesson(spec, stream, device="cuda", deterministic=deterministic) as held:
-        steps = held.last_task(spec.examples)
-        for step in range(len(steps)):
-            watch(steps.take, step)
-        return [held.method.parameters, *held.method.memory.table[:2]]
+    with benchmark_session(spec, stream, device="cuda", deterministic=deterministic) as held:
+        for step in range(len(held.last_task(spec.examples))):
+            watch(held.take, step)
+        return [held.method.parameters, *held.method.memory.store.columns.values()]
 
 
 @pytest.mark.parametrize("algorithm", ["one-batch", "batches"])
@@ -117,7 +115,7 @@ def test_mer_ends_with_the_bits_of_plain_calls(subject, algorithm, monkeypatch):
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", counted)
     replayed = end_of(subject(algorithm))
     assert len(replays) > 20
-    monkeypatch.setattr(Replayed, "__call__", lambda self, *given: self._work(*given))
+    monkeypatch.setattr(CudaGraphFunction, "__call__", lambda self, *given: self._function(*given))
     replays.clear()
     plain = end_of(subject(algorithm))
     assert not replays
@@ -139,7 +137,7 @@ def test_no_replayed_example_waits_for_the_host(algorithm):
 
 def recorded(work):
     graph = torch.cuda.CUDAGraph()
-    with recording(graph, torch.device("cuda", torch.cuda.current_device())):
+    with capturing(graph, torch.device("cuda", torch.cuda.current_device())):
         work()
     return graph
 

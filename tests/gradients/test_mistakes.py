@@ -7,6 +7,7 @@ from torch import nn
 
 import engram
 from engram.errors import EngramError
+from engram.gradients import backward_each
 from engram.rules import GEM, MEGA2
 from interruptions import interrupted
 
@@ -112,6 +113,53 @@ def test_backward_wants_a_loss_and_a_value_for_each(model):
     loss = loss_on(model, examples(1, 4))
     with pytest.raises(EngramError, match="as many as losses, 1, and there are 2"):
         engram.backward([loss], model.parameters(), MEGA2(), values=[1.0, 2.0])
+
+
+def test_backward_each_wants_pairs_and_one_at_least(model):
+    for nothing in ([], iter(())):
+        with pytest.raises(EngramError, match="losses must hold the current loss"):
+            backward_each(nothing, model.parameters(), MEGA2())
+    loss = loss_on(model, examples(1, 4))
+    for wrong in (loss, (loss, loss, loss), 3):
+        with pytest.raises(EngramError, match="pairs of a loss and its value"):
+            backward_each([wrong], model.parameters(), MEGA2())
+    with pytest.raises(EngramError, match="pairs of a loss and its value, not"):
+        backward_each(3, model.parameters(), MEGA2())
+
+
+def nested():
+    return torch.nested.nested_tensor([torch.ones(1)], layout=torch.jagged, requires_grad=True)
+
+
+def quantized():
+    return torch.quantize_per_tensor(torch.ones(1), 0.1, 0, torch.qint8)
+
+
+def sparse():
+    return torch.ones(1, requires_grad=True).to_sparse()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning"
+)  # of nested tensors
+@pytest.mark.parametrize("made", [nested, quantized, sparse], ids=lambda made: made.__name__)
+def test_a_loss_is_a_plain_tensor(model, mixer, made):
+    for mistake in (
+        lambda: mixer.backward(made()),
+        lambda: engram.backward([made()], model.parameters(), MEGA2()),
+        lambda: backward_each([(made(), 1.0)], model.parameters(), MEGA2()),
+    ):
+        with pytest.raises(EngramError, match="loss must be a"):
+            mistake()
+    if made is not sparse:
+        with pytest.raises(EngramError, match="value must be a single number"):
+            mixer.backward(loss_on(model, BATCH), value=made())
+
+
+def test_a_mixer_says_what_it_is_made_of(model, mixer):
+    assert repr(mixer).startswith("GradientMixer(SGD over 4 parameters, MEGA2(")
+    mixer.backward(loss_on(model, BATCH), row="memory")
+    assert repr(mixer).endswith(", rows ['memory'])")
 
 
 def test_sparse_gradients_are_refused():

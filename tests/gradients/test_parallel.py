@@ -1,44 +1,122 @@
 """Data parallel training: two processes with half a batch each are one with the whole batch."""
 
+import copy
+import re
+from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 from gradient_oracles import examples, loss_on, network, sgd
 from torch import multiprocessing, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
 
 import engram
 from engram.errors import EngramError
-from engram.rules import AGEM, GEM, MEGA1, MEGA2
+from engram.gradients import backward_each
+from engram.memory import Fifo, Memory
+from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
 
 RULES = [AGEM(), MEGA1(), MEGA2(), GEM()]
+ALL = [*RULES, Current(), Equal()]
+STEPS = 3
 
 
-def half(batch, rank):
-    return [tensor.chunk(2)[rank] for tensor in batch]
+def name(rule):
+    return type(rule).__name__
 
 
-def train(rule, group=None, rank=None, steps=3):
-    """Return the weights after a few steps, and the last mixture."""
+def part(batch, rank):
+    """Return a rank's half of a batch; all of it where there are no ranks."""
+    return batch if rank is None else [tensor.chunk(2)[rank] for tensor in batch]
+
+
+def batches(step, rank):
+    """Return the memory's batch of a step and the current one."""
+    return part(examples(10 + step, 16), rank), part(examples(step, 4), rank)
+
+
+def weights(model):
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def by_mixer(rule, rank, **options):
     model = network(0)
     optimizer = sgd(model)
-    mixer = engram.GradientMixer(optimizer, rule, process_group=group)
-    for step in range(steps):
-        batches = {"memory": examples(10 + step, 16), "current": examples(step, 4)}
-        for row, batch in batches.items():
-            part = batch if rank is None else half(batch, rank)
-            mixer.backward(loss_on(model, part), row=row)
+    mixer = engram.GradientMixer(optimizer, rule, **options)
+    for step in range(STEPS):
+        past, batch = batches(step, rank)
+        mixer.backward(loss_on(model, past), row="memory")
+        mixer.backward(loss_on(model, batch))
         mix = mixer.mix()
         optimizer.step()
-    return [*(p.detach() for p in model.parameters()), mix.losses, mix.weights]
+    return [*weights(model), mix.losses, mix.weights]
 
 
-def reach(group, rank):
+def by_backward(rule, rank, **options):
+    model = network(0)
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        past, batch = batches(step, rank)
+        losses = [loss_on(model, batch), loss_on(model, past)]
+        mix = engram.backward(losses, model.parameters(), rule, **options)
+        optimizer.step()
+    return [*weights(model), mix.losses, mix.weights]
+
+
+def by_backward_each(rule, rank, **options):
+    model = network(0)
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        losses = ((loss, loss) for loss in (loss_on(model, each) for each in batches(step, rank)))
+        mix = backward_each(losses, model.parameters(), rule, **options)
+        optimizer.step()
+    return [*weights(model), mix.losses, mix.weights]
+
+
+def by_learner(rule, rank, **options):
+    """Learn, with a memory that holds everything and is looked at as a whole."""
+    model = network(0)
+    learner = engram.Learner(model, sgd(model), rule, Memory(Fifo(1000)), **options)
+    for step in range(STEPS + 1):
+        mix = learner.observe(*part(examples(step, 4), rank), task=step // 2)
+    return [*weights(model), mix.losses, mix.weights]
+
+
+WAYS = [by_mixer, by_backward, by_backward_each, by_learner]
+
+
+def wrapped(rank, *, sync):
+    """Return the weights after steps of a wrapped module, whose ranks began differently."""
+    model = DistributedDataParallel(network(0 if rank is None else rank))
+    optimizer = sgd(model)
+    mixer = engram.GradientMixer(optimizer, MEGA2())
+    for step in range(STEPS):
+        for row, batch in zip(["memory", "current"], batches(step, rank), strict=True):
+            with nullcontext() if sync else model.no_sync():
+                mixer.backward(loss_on(model, batch), row=row)
+        mixer.mix()
+        optimizer.step()
+    return weights(model)
+
+
+def wrapped_learner(rank, rule):
+    model = DistributedDataParallel(network(rank), gradient_as_bucket_view=True)
+    learner = engram.Learner(model, sgd(model), rule, Memory(Fifo(1000)))
+    for step in range(STEPS + 1):
+        learner.observe(*part(examples(step, 4), rank), task=step // 2)
+    return weights(model)
+
+
+def reach(rank):
     """Return the gradients where each rank uses a head of its own, and one is used by none."""
     torch.manual_seed(0)
     tops = nn.ModuleList(nn.Linear(5, 3, dtype=torch.float64) for _ in range(3))
-    mixer = engram.GradientMixer(sgd(tops), AGEM(), process_group=group)
+    mixer = engram.GradientMixer(sgd(tops), AGEM())
     mixer.backward(loss_on(tops[rank], examples(rank, 4)))
     mixer.mix()
     return [top.weight.grad for top in tops]
@@ -50,18 +128,18 @@ def sentence(action):
     return str(caught.value)
 
 
-def missing_row(group, rank):
+def missing_row(rank):
     model = network(0)
-    mixer = engram.GradientMixer(sgd(model), MEGA2(), process_group=group)
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
     mixer.backward(loss_on(model, examples(0, 4)))
     if rank == 0:
         mixer.backward(loss_on(model, examples(1, 4)), row="memory")
     return sentence(mixer.mix)
 
 
-def missing_current(group, rank):
+def missing_current(rank):
     model = network(0)
-    mixer = engram.GradientMixer(sgd(model), MEGA2(), process_group=group)
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
     if rank == 0:
         mixer.backward(loss_on(model, examples(0, 4)))
     return sentence(mixer.mix)
@@ -69,16 +147,191 @@ def missing_current(group, rank):
 
 def shared_buffers(rank):
     """Return the error that a wrapper's own buffers would otherwise hide."""
-    wrapped = nn.parallel.DistributedDataParallel(network(0), gradient_as_bucket_view=True)
-    mixer = engram.GradientMixer(sgd(wrapped), MEGA2())
+    model = DistributedDataParallel(network(0), gradient_as_bucket_view=True)
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
 
     def steps():
         for step in range(3):
             for row in ["memory", "current"]:
-                mixer.backward(loss_on(wrapped, half(examples(step, 4), rank)), row=row)
+                mixer.backward(loss_on(model, part(examples(step, 4), rank)), row=row)
             mixer.mix()
 
     return sentence(steps), sentence(mixer.mix)
+
+
+def other_weights(rank):
+    return network(rank)
+
+
+def other_dtype(rank):
+    return network(0, [torch.float32, torch.float64][rank])
+
+
+def other_shape(rank):
+    torch.manual_seed(0)
+    return nn.Linear(5, 3 + rank, dtype=torch.float64)
+
+
+def other_count(rank):
+    torch.manual_seed(0)
+    return nn.Linear(5, 3, dtype=torch.float64, bias=rank == 0)
+
+
+def other_frozen(rank):
+    model = network(0)
+    model[0].requires_grad_(rank == 0)
+    return model
+
+
+OTHERS = [other_weights, other_dtype, other_shape, other_count, other_frozen]
+TOLD = {
+    "other_weights": r"The parameters are not the same on all ranks.*parameter 0, \[7, 5\]",
+    "other_dtype": r"parameter 0 is \[7, 5\] torch.float32 .*on rank 0 .*torch.float64 .*on rank 1",
+    "other_shape": r"parameter 0.*\[3, 5\].*on rank 0.*\[4, 5\].*on rank 1",
+    "other_count": r"2 parameters on rank 0.*1 on rank 1",
+    "other_frozen": r"parameter 0 is .*trained\) on rank 0 and .*frozen\) on rank 1",
+}
+
+
+def unlike(made, rank):
+    """Return what each way of taking a step has to say of models that are not replicas."""
+    said = []
+    for needs_gram in (True, False):
+        model, rule = made(rank), MEGA2() if needs_gram else MEGA1()
+        dtype = next(model.parameters()).dtype
+        before, batch = weights(model), examples(0, 4, dtype)
+        learner = engram.Learner(model, sgd(model), rule, Memory(Fifo(10)))
+        loss = loss_on(model, batch)
+        said += [
+            sentence(partial(engram.backward, [loss], [*model.parameters()], rule)),
+            sentence(partial(learner.observe, *batch)),
+        ]
+        assert all(map(torch.equal, weights(model), before))
+        assert len(learner.memory) == 0
+        assert all(parameter.grad is None for parameter in model.parameters())
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
+    mixer.backward(loss_on(model, batch))
+    return [*said, sentence(mixer.mix)]
+
+
+def head_added(rank):
+    """Return what is said when a head comes that each rank has drawn for itself."""
+    model = network(0)
+    optimizer = sgd(model)
+    mixer = engram.GradientMixer(optimizer, MEGA2())
+
+    def step(top):
+        mixer.backward(loss_on(nn.Sequential(*model[:2], top), examples(0, 4)))
+        mixer.mix()
+
+    step(model[2])
+    torch.manual_seed(rank)
+    top = nn.Linear(7, 3, dtype=torch.float64)
+    optimizer.add_param_group({"params": top.parameters()})
+    return sentence(lambda: step(top))
+
+
+def one_loaded(rank):
+    """Return what is said where a learner's state was loaded on one rank alone."""
+    model = network(0)
+    learner = engram.Learner(model, sgd(model), MEGA2(), Memory(Fifo(10)))
+    learner.observe(*examples(0, 4))
+    state = copy.deepcopy(learner.state_dict())
+    learner.observe(*examples(1, 4))
+    if rank == 1:
+        learner.load_state_dict(state)
+    return sentence(lambda: learner.observe(*examples(2, 4)))
+
+
+def broken(rank, *, rule, trouble, check_finite=100):
+    """Return what is said where one rank's step goes wrong, and the weights of the next one."""
+    model, asked = network(0), []
+
+    def loss(model, batch, _):
+        asked.append(rank)
+        if rank == 1 and len(asked) == 2 and trouble == "an error":
+            raise RuntimeError("out of luck")
+        if rank == 1 and len(asked) == 2 and trouble == "nan":
+            return loss_on(model, batch) * torch.nan
+        return loss_on(model, batch)
+
+    memory = Memory(Fifo(1000))
+    learner = engram.Learner(model, sgd(model), rule, memory, loss=loss, check_finite=check_finite)
+    learner.observe(*part(examples(0, 4), rank))
+    before = weights(model)
+    bad = part(examples(1, 4), rank)
+    if rank == 1 and trouble == "a batch":
+        bad = bad[0].float(), bad[1]
+    with pytest.raises((EngramError, RuntimeError)) as caught:
+        learner.observe(*bad)
+    assert all(map(torch.equal, weights(model), before))
+    assert len(memory) == 2
+    learner.observe(*part(examples(2, 4), rank))
+    return type(caught.value).__name__, str(caught.value), weights(model)
+
+
+def broken_on_a_device(rank, rule):
+    """Do the same where a device is asked at the end of each step, and the CPU is that device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engram.gradients._mix.on_host", lambda _: False)
+        return broken(rank, rule=rule, trouble="nan", check_finite=1)
+
+
+def one_empty_memory(rank, rule):
+    """Take a step where the first rank alone remembers, or each rank another set of tasks."""
+    memory = Memory(Fifo(1000))
+    tasks = [0] if rule.reference == "pooled" else [0, 1, 2]
+    for task in tasks:
+        whole = examples(10 + task, 6)
+        if task == 1:
+            memory.add(tuple(part(whole, rank)), tasks=task)
+        elif rank in (None, task // 2):
+            memory.add(whole, tasks=task)
+    model = network(0)
+    learner = engram.Learner(model, sgd(model), rule, memory)
+    mix = learner.observe(*part(examples(0, 4), rank), task=5)
+    return [*weights(model), mix.losses, mix.weights]
+
+
+def sharded():
+    mesh = init_device_mesh("cpu", (2,))
+    weight = nn.Parameter(distribute_tensor(torch.ones(4, 3), mesh, [Shard(0)]))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    loss = torch.ones((), requires_grad=True) * 1.0
+    learner = engram.Learner(nn.Linear(3, 4), optimizer, MEGA2(), Memory(Fifo(10)))
+    return [
+        sentence(lambda: engram.GradientMixer(optimizer, MEGA2()).backward(loss)),
+        sentence(lambda: engram.backward([loss], [weight], MEGA1())),
+        sentence(lambda: learner.observe(torch.ones(2, 3), torch.tensor([0, 1]))),
+    ]
+
+
+def fully_sharded(rank):
+    """Return what is said of FSDP's flat parameters, of its views of them, and of its modules."""
+    whole = FullyShardedDataParallel(network(0), device_id=torch.device("cpu"))
+    views = FullyShardedDataParallel(
+        network(0), device_id=torch.device("cpu"), use_orig_params=True
+    )
+    flat = engram.GradientMixer(sgd(whole), MEGA2())
+    mixer = engram.GradientMixer(sgd(views), MEGA2())
+    batch = part(examples(0, 4), rank)
+    mixer.backward(loss_on(views, batch))
+    return [
+        sentence(lambda: flat.backward(loss_on(whole, batch))),
+        sentence(mixer.mix),
+        sentence(lambda: engram.Learner(views, sgd(views), MEGA2(), Memory(Fifo(10)))),
+    ]
+
+
+def sparse():
+    """Return what is said of gradients that cannot travel."""
+    said = []
+    for rule in (MEGA1(), MEGA2()):
+        torch.manual_seed(0)
+        model = nn.Embedding(10, 3, sparse=True)
+        losses = [model(torch.tensor([1, 2])).square().sum()]
+        said.append(sentence(partial(engram.backward, losses, [*model.parameters()], rule)))
+    return said
 
 
 def work(rank, path):
@@ -92,11 +345,38 @@ def work(rank, path):
     group = dist.group.WORLD
     try:
         return {
-            **{type(rule).__name__: train(rule, group, rank) for rule in RULES},
-            "reach": reach(group, rank),
-            "missing row": missing_row(group, rank),
-            "missing current": missing_current(group, rank),
+            **{(way.__name__, name(rule)): way(rule, rank) for way in WAYS for rule in ALL},
+            "a group": by_mixer(MEGA2(), rank, process_group=group),
+            "alone": {
+                (way.__name__, name(rule)): way(rule, rank, process_group=False)
+                for way in WAYS
+                for rule in (MEGA1(), MEGA2())
+            },
+            "wrapped": [wrapped(rank, sync=sync) for sync in (True, False)],
+            "wrapped learner": [wrapped_learner(rank, rule) for rule in (MEGA1(), MEGA2())],
+            "reach": reach(rank),
+            "missing row": missing_row(rank),
+            "missing current": missing_current(rank),
             "shared buffers": shared_buffers(rank),
+            **{made.__name__: unlike(made, rank) for made in OTHERS},
+            "head added": head_added(rank),
+            "one loaded": one_loaded(rank),
+            **{
+                ("broken", name(rule), trouble): broken(rank, rule=rule, trouble=trouble)
+                for rule in (MEGA1(), MEGA2())
+                for trouble in ("a batch", "an error", "nan")
+            },
+            **{
+                ("on a device", name(rule)): broken_on_a_device(rank, rule)
+                for rule in (MEGA1(), MEGA2())
+            },
+            **{
+                ("one empty", name(rule)): one_empty_memory(rank, rule)
+                for rule in (MEGA1(), MEGA2(), GEM())
+            },
+            "sparse": sparse(),
+            "sharded": sharded(),
+            "fully sharded": fully_sharded(rank),
         }
     finally:
         dist.destroy_process_group()
@@ -118,17 +398,44 @@ def ranks(tmp_path_factory):
     return own, torch.load(folder / "second")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
-def test_two_processes_equal_one_with_the_whole_batch(ranks, rule):
-    for own in ranks:
-        for ours, whole in zip(own[type(rule).__name__], train(rule), strict=True):
-            torch.testing.assert_close(ours, whole, rtol=1e-10, atol=1e-12)
+def check_equal(ranks, key, whole):
+    """Compare the ranks with one process, up to rounding, and with each other, bit for bit."""
+    first, second = (own[key] for own in ranks)
+    assert all(map(torch.equal, first, second))
+    for ours, expected in zip(first, whole, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
-def test_all_ranks_take_the_very_same_step(ranks, rule):
-    first, second = (own[type(rule).__name__] for own in ranks)
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+@pytest.mark.parametrize("rule", ALL, ids=name)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_two_processes_equal_one_with_the_whole_batch(ranks, way, rule):
+    check_equal(ranks, (way.__name__, name(rule)), way(rule, None))
+
+
+def test_a_group_may_be_given(ranks):
+    check_equal(ranks, "a group", by_mixer(MEGA2(), None))
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_rank_may_train_alone(ranks, way, rule):
+    for rank, own in enumerate(ranks):
+        found = own["alone"][way.__name__, name(rule)]
+        for ours, expected in zip(found, way(rule, rank), strict=True):
+            assert torch.equal(ours, expected)
+
+
+def test_a_wrapped_module_takes_the_same_steps_with_and_without_its_own_averaging(ranks):
+    whole = by_mixer(MEGA2(), None)[:-2]
+    for sync in (0, 1):
+        found = [{"wrapped": own["wrapped"][sync]} for own in ranks]
+        check_equal(found, "wrapped", whole)
+
+
+def test_a_learner_averages_a_wrapped_module_once(ranks):
+    for place, rule in enumerate([MEGA1(), MEGA2()]):
+        found = [{"learner": own["wrapped learner"][place]} for own in ranks]
+        check_equal(found, "learner", by_learner(rule, None)[:-2])
 
 
 def test_what_a_rank_does_not_reach_counts_as_zero(ranks):
@@ -143,10 +450,10 @@ def test_what_a_rank_does_not_reach_counts_as_zero(ranks):
 
 
 def test_a_row_that_one_rank_lacks_is_an_error_on_all(ranks):
-    for rank, rows in enumerate(["['current', 'memory']", "['current']"]):
-        assert f"rank {rank} has the rows {rows}" in ranks[rank]["missing row"]
-    for rank, rows in enumerate(["['current']", "[]"]):
-        assert f"rank {rank} has the rows {rows}" in ranks[rank]["missing current"]
+    assert ranks[0]["missing row"] == ranks[1]["missing row"]
+    assert "rank 0 has ['current', 'memory'], rank 1 has ['current']" in ranks[0]["missing row"]
+    assert ranks[0]["missing current"] == ranks[1]["missing current"]
+    assert "rank 0 has ['current'], rank 1 has []" in ranks[0]["missing current"]
 
 
 def test_gradients_in_a_wrappers_buffers_are_refused(ranks):
@@ -154,6 +461,80 @@ def test_gradients_in_a_wrappers_buffers_are_refused(ranks):
         refusal, afterwards = own["shared buffers"]
         assert "gradient_as_bucket_view=True" in refusal
         assert "nothing was given" in afterwards
+
+
+@pytest.mark.parametrize("made", OTHERS, ids=lambda made: made.__name__)
+def test_modules_that_are_no_replicas_are_refused_by_the_same_sentence_on_all_ranks(ranks, made):
+    first, second = (own[made.__name__] for own in ranks)
+    assert first == second
+    assert len({*first}) == 1
+    assert re.search(TOLD[made.__name__], first[0])
+
+
+def test_weights_are_compared_again_when_others_come(ranks):
+    assert ranks[0]["head added"] == ranks[1]["head added"]
+    assert "parameter 4, [3, 7]" in ranks[0]["head added"]
+    assert ranks[0]["one loaded"] == ranks[1]["one loaded"]
+    assert "not the same on all ranks" in ranks[0]["one loaded"]
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_what_goes_wrong_on_one_rank_is_an_error_on_all_and_the_next_step_is_taken(ranks, rule):
+    for trouble in ("a batch", "an error", "nan"):
+        (_, _, ours), (_, _, others) = (own["broken", name(rule), trouble] for own in ranks)
+        assert all(map(torch.equal, ours, others))
+    told = [own["broken", name(rule), "a batch"][:2] for own in ranks]
+    assert told[0] == told[1]
+    assert told[0][0] == "EngramError"
+    assert "Rank 1" in told[0][1]
+    assert "float32" in told[0][1]
+    (kind, said, _), (other_kind, original, _) = (
+        own["broken", name(rule), "an error"] for own in ranks
+    )
+    assert (kind, other_kind, original) == ("EngramError", "RuntimeError", "out of luck")
+    assert "Rank 1" in said
+    assert "RuntimeError: out of luck" in said
+    told = [own["broken", name(rule), "nan"][:2] for own in ranks]
+    assert told[0] == told[1]
+    assert "The row 'memory' has a loss of nan" in told[0][1]
+    (*told, ours), (*told_too, others) = (own["on a device", name(rule)] for own in ranks)
+    assert all(map(torch.equal, ours, others))
+    assert told == told_too
+    assert "In step 2, the row 'memory' has a loss of nan" in told[1]
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2(), GEM()], ids=name)
+def test_a_row_is_the_mean_of_those_ranks_whose_memory_has_it(ranks, rule):
+    check_equal(ranks, ("one empty", name(rule)), one_empty_memory(None, rule))
+
+
+def test_sparse_gradients_are_refused(ranks):
+    for own in ranks:
+        assert all("an embedding needs sparse=False" in said for said in own["sparse"])
+
+
+def test_sharded_parameters_are_refused(ranks):
+    for own in ranks:
+        for said in own["sharded"]:
+            assert "DTensor" in said
+            assert "sharded" in said
+        flat, views, module = own["fully sharded"]
+        assert "FlatParameter" in flat
+        assert "not the same on all ranks" in views
+        assert "FullyShardedDataParallel" in module
+
+
+@pytest.mark.parametrize("wrong", [True, "gloo", 3])
+def test_a_process_group_is_one_of_torchs(wrong):
+    model = network(0)
+    loss = loss_on(model, examples(0, 4))
+    for mistake in (
+        lambda: engram.GradientMixer(sgd(model), MEGA2(), process_group=wrong),
+        lambda: engram.backward([loss], model.parameters(), MEGA2(), process_group=wrong),
+        lambda: backward_each([(loss, loss)], model.parameters(), MEGA2(), process_group=wrong),
+        lambda: engram.Learner(model, sgd(model), MEGA2(), Memory(Fifo(10)), process_group=wrong),
+    ):
+        assert "process_group must be" in sentence(mistake)
 
 
 def test_large_gradients_travel_in_buckets(monkeypatch):

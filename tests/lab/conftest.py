@@ -3,10 +3,11 @@ from own_worlds import HOLIDAYS, write_drifting, write_photos
 from split_worlds import SIDE, write_worlds
 
 from engram.models import MLP, ResNet
-from engram.streams import Stream
-from engram.streams._cifar import SplitCifar
-from engram.streams._cub import SplitCub
-from engram.streams._large_images import LargeImages
+from engram.streams import PermutedMnist, Stream, permuted_mnist
+from engram.streams.own_data import OwnStream
+from engram.streams.split_awa import SplitAwa
+from engram.streams.split_cifar import SplitCifar
+from engram.streams.split_cub import SplitCub
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +23,7 @@ def split_worlds(worlds, monkeypatch):
     """Serve the image benchmarks from small official folders."""
     monkeypatch.setenv("ENGRAM_DATA", str(worlds / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(worlds / "cache"))
-    for module in ("_pixels", "_cub", "_awa"):
+    for module in ("images", "cub", "awa"):
         monkeypatch.setattr(f"engram.data.{module}.SIDE", SIDE)
 
 
@@ -31,8 +32,9 @@ def narrow(monkeypatch):
     """Make the networks of the image benchmarks two filters wide, in double precision."""
     full = {"large_images": True, "shortcut_norm": False}
     monkeypatch.setattr(SplitCifar, "network", lambda self: ResNet(self.classes, 2))
-    monkeypatch.setattr(LargeImages, "network", lambda self: ResNet(self.classes, 2, **full))
-    for stream in (SplitCifar, LargeImages):
+    for stream in (SplitCub, SplitAwa):
+        monkeypatch.setattr(stream, "network", lambda self: ResNet(self.classes, 2, **full))
+    for stream in (SplitCifar, SplitCub, SplitAwa):
         in_double(monkeypatch, stream, "normalise")
     in_double(monkeypatch, Stream, "initialise")
 
@@ -40,12 +42,32 @@ def narrow(monkeypatch):
 @pytest.fixture
 def flat(monkeypatch):
     """Make them perceptrons of three hidden units on raw pixels, in double precision."""
-    for stream in (SplitCifar, LargeImages):
+    for stream in (SplitCifar, SplitCub, SplitAwa):
         monkeypatch.setattr(stream, "network", lambda self: MLP((self.features, 3, self.classes)))
         monkeypatch.setattr(stream, "normalise", lambda _, inputs: inputs.flatten(2).double() / 255)
     monkeypatch.setattr(SplitCub, "initialise", Stream.initialise)
     for stream in (Stream, SplitCub):
         in_double(monkeypatch, stream, "initialise")
+
+
+@pytest.fixture
+def double_table(monkeypatch):
+    """Let runs on a table be in double precision."""
+    in_double(monkeypatch, OwnStream, "normalise")
+    in_double(monkeypatch, Stream, "initialise")
+
+
+@pytest.fixture
+def double_mnist(monkeypatch):
+    """Let runs on Permuted MNIST be in double precision."""
+    in_double(monkeypatch, PermutedMnist, "normalise")
+    in_double(monkeypatch, Stream, "initialise")
+    cut = permuted_mnist._test_groups
+    monkeypatch.setattr(
+        permuted_mnist,
+        "_test_groups",
+        lambda *given: [(inputs.double(), *others) for inputs, *others in cut(*given)],
+    )
 
 
 def in_double(monkeypatch, owner, name):

@@ -70,6 +70,17 @@ class ByPlace(Plain):
         self.parameters.add_(0.1 * torch.arange(len(self.parameters)).unsqueeze(-1))
 
 
+class Single(Plain):
+    """Has numbers of its own that are always in single precision."""
+
+    def observe(self, step, stored, batch):
+        mix = super().observe(step, stored, batch)
+        self.parameters.addmm_(
+            torch.zeros(len(mix.losses), 1), torch.zeros_like(self.parameters[:1])
+        )
+        return mix
+
+
 class Hoarder(Plain):
     """Keeps what it was shown without a copy."""
 
@@ -262,6 +273,7 @@ FAULTS = [
     (MoodyInPython, "other weights when it is run again with the same seeds"),
     (Neighbourly, "gives seed 3 another result alone than stacked"),
     (ByPlace, "gives seed 4 another result alone than stacked"),
+    (Single, "not compute in the precision of its parameters, here float64: .+ dtype"),
     (Hoarder, "reads a batch after its step"),
     (Latecomer, "or a task after its end"),
     (Asker, "asks the stream for the training examples of task 0"),

@@ -117,15 +117,15 @@ class SlowPi(Slow):
     textbook = False
 
     def prepare(self):
-        self.fall, self.total = self.zeros(), self.zeros()
+        self.path_integral, self.total = self.zeros(), self.zeros()
 
     def after(self, own, moved):
-        self.fall = self.fall - own * moved
+        self.path_integral = self.path_integral - own * moved
 
     def importance(self):
-        share = self.fall / (1e-3 + (self.w - self.task_start) ** 2)
+        share = self.path_integral / (1e-3 + (self.w - self.task_start) ** 2)
         self.total = self.total + (share if self.textbook else share.clamp(min=0))
-        self.fall = self.zeros()
+        self.path_integral = self.zeros()
         return self.total
 
 
@@ -157,21 +157,21 @@ class SlowRwalk(Slow):
     textbook = False
 
     def prepare(self):
-        self.fisher, self.squares, self.fall = self.zeros(), self.zeros(), self.zeros()
+        self.fisher, self.squares, self.path_integral = self.zeros(), self.zeros(), self.zeros()
         self.score, self.total, self.last = self.zeros(), self.zeros(), self.w.clone()
 
     def before(self, iteration, own):
         if (iteration + 1) % INTERVAL == 0:
             distance = self.fisher * (self.w - self.last) ** 2 * (0.5 if self.textbook else 1)
-            self.score = self.score + (self.fall / (1e-3 + distance)).clamp(min=0)
+            self.score = self.score + (self.path_integral / (1e-3 + distance)).clamp(min=0)
             self.fisher = 0.1 * self.fisher + 0.9 * self.squares / INTERVAL
-            self.last, self.fall = self.w, self.zeros()
+            self.last, self.path_integral = self.w, self.zeros()
             if self.textbook:
                 self.squares = self.zeros()
         self.squares = self.squares + own**2
 
     def after(self, own, moved):
-        self.fall = self.fall - own * moved
+        self.path_integral = self.path_integral - own * moved
 
     def importance(self):
         if self.textbook:
@@ -179,7 +179,7 @@ class SlowRwalk(Slow):
         else:
             score = 2 * self.score if self.task == 1 else self.score
             self.total = 1.5 * self.total + 0.5 * score
-        self.score, self.fall, self.squares = self.zeros(), self.zeros(), self.zeros()
+        self.score, self.path_integral, self.squares = self.zeros(), self.zeros(), self.zeros()
         self.last = self.w
         return unit(self.total) + unit(self.fisher)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engram.methods import FinishedTask, Setup, laid, method_entry
+from engram.methods import FinishedTask, Setup, method_entry
 from engram.protocol import specify
 from engram.streams import benchmark
 
@@ -82,7 +82,7 @@ def start(stream, name, method, **changes):
 
 def learn(method, stream, task, examples=None):
     """Let a method learn a task, and yield before each step its number and its batch."""
-    examples = laid(method, examples or stream.train(task))
+    examples = method.stage_examples(examples or stream.train(task))
     method.begin_task(task, examples.labels)
     size = method.settings.batch_size
     for step in range(-(-examples.labels.shape[1] // size)):

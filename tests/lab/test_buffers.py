@@ -5,11 +5,11 @@ import torch
 
 from engram.engine import Batch, Rows
 from engram.gradients import Mix
-from engram.methods import Entry, FinishedTask, Method, MethodSettings, Setup, laid, method_entry
+from engram.methods import Entry, FinishedTask, Method, MethodSettings, Setup, method_entry
 from engram.models import Network
 from engram.streams import Examples
 from engram.testing import check_method
-from engram.testing._practice import Practice
+from engram.testing.practice import Practice
 
 FEATURES, CLASSES, BATCH = 64, 3, 4  # as the kit's stream has them
 
@@ -106,7 +106,7 @@ def learned(name, **settings):
     start = torch.randn(2, network.size, generator=torch.manual_seed(1))
     setup = Setup(network, start, (3, 4), stream)
     method = entry.build(setup, entry.settings(batch_size=BATCH, **settings))
-    examples = laid(method, stream.deal(0))
+    examples = method.stage_examples(stream.deal(0))
     method.begin_task(0, examples.labels)
     for step, start_ in enumerate(range(0, examples.labels.shape[1], BATCH)):
         part = slice(start_, start_ + BATCH)
@@ -154,5 +154,5 @@ def test_icarl_notes_outputs_in_evaluation():
     method, examples = learned("icarl")
     method.end_task(0, FinishedTask(examples))
     held = method.exemplars
-    _, expected = outputs_of(method, Examples(held.inputs, held.labels))
-    torch.testing.assert_close(held.outputs, expected)
+    _, expected = outputs_of(method, Examples(held["inputs"], held["labels"]))
+    torch.testing.assert_close(held["outputs"], expected)

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 
 from engram.errors import EngramError
 from engram.memory import Fifo, Memory
-from engram.protocol import _checkpoint_bytes as forms
-from engram.protocol import _checkpoint_file as files
-from engram.protocol._checkpoint_state import decode, encode
-from engram.testing._compare import equal
+from engram.protocol import checkpoint as files
+from engram.protocol import checkpoint as forms
+from engram.protocol.checkpoint import decode, encode
+from engram.testing.assertions import equal
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 leaves = st.one_of(

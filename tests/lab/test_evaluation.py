@@ -10,9 +10,9 @@ from engram import streams
 from engram.errors import EngramError
 from engram.methods import FinishedTask, Method
 from engram.methods.van import Van
-from engram.protocol._accuracy import accuracies, curve_point
-from engram.streams._cifar import SplitCifar
-from engram.streams._together import together
+from engram.protocol.evaluation import accuracies, curve_point
+from engram.streams.split import joined_tests
+from engram.streams.split_cifar import SplitCifar
 
 
 def counted(method, stream, task):
@@ -88,9 +88,9 @@ def test_images_under_several_permutations_at_once(at_once, calls, monkeypatch, 
 
 @pytest.fixture
 def few_tests(monkeypatch):
-    mnist = streams._mnist.load_mnist()
+    mnist = streams.load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:300], test_labels=mnist.test_labels[:300])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     return build("permuted-mnist", (3, 4), tasks=3, examples=50)
 
 
@@ -188,7 +188,7 @@ def test_a_batch_that_is_too_large_stays_as_it_is():
         ]
         for task, of in pieces.items()
     }
-    joined = list(together(list(pieces), batches.get, 4))
+    joined = list(joined_tests(list(pieces), batches.get, 4))
     assert [parts for _, parts in joined] == [
         *({0: 5}, {0: 5}, {0: 2, 1: 1}),
         *({2: 4}, {3: 7}, {4: 1}),

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from engram.engine import Batch, Rows, cross_entropy, gram
 from engram.models import MLP
-from engram.models._initial import draw_normal
+from engram.models.network import draw_normal
 from engram.plan import generator
 
 

@@ -11,10 +11,11 @@ from own_streams import folder_stream as stream
 from own_worlds import HOLIDAYS, SIDE, marks, saved, write_class, write_photos
 from PIL import Image
 
+from engram.data import load_photos
 from engram.errors import EngramError
 from engram.models import ResNet
 from engram.protocol import run, specify
-from engram.streams._folder import FolderStream
+from engram.streams.folder import FolderStream
 
 CLASSES = ["ant", "bird", "cat", "dog"]
 
@@ -63,6 +64,31 @@ def test_folders_that_are_classes_are_dealt_out_in_natural_order(tmp_path):
     found = [{name for name, _, _ in shown(made, task)} for task in range(3)]
     assert found == [{2, 1}, {0, 3}, {4}]
     assert stream(tmp_path / "photos", classes_per_task=4).tasks == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        ("JPEG", "jpg"),
+        ("MPO", "jpeg"),  # as cameras with two lenses write it
+        ("PNG", "png"),
+        ("GIF", "gif"),
+        ("BMP", "bmp"),
+        ("TIFF", "tif"),
+        ("WEBP", "webp"),
+        ("PNG", "jpg"),  # called something else
+    ],
+)
+def test_images_of_every_kind_are_read(tmp_path, kind, ending):
+    images = [Image.new("RGB", (9, 9), (200, 100, 50)) for _ in range(2)]
+    more = {"save_all": True, "append_images": images[1:]} if kind == "MPO" else {}
+    for name in ("cat/0", "cat/1", "dog/0", "dog/1"):
+        path = tmp_path / "photos" / f"{name}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        images[0].save(path, format=kind, **more)
+    found = load_photos(tmp_path / "photos", 16).images.train_images
+    assert found.shape == (4, 3, 16, 16)
+    assert np.abs(found.astype(int) - np.array([200, 100, 50]).reshape(3, 1, 1)).max() <= 3
 
 
 def test_a_class_that_returns_keeps_its_output(photos):

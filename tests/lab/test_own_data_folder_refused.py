@@ -1,5 +1,10 @@
 """A folder of one's own images: what is refused in it, and what is passed over."""
 
+import contextlib
+import os
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from own_streams import folder_spec as spec
@@ -49,6 +54,28 @@ def empty_class(root):
 def not_an_image(root):
     write_photos(root, {"a": {"cat": 3, "dog": 3}})
     (root / "a" / "cat" / "broken.jpg").write_bytes(b"no picture")
+
+
+def postscript(root):
+    """For which Pillow would start Ghostscript, whatever the file is called."""
+    write_photos(root, {"a": {"cat": 3, "dog": 3}})
+    Image.new("RGB", (9, 9)).save(root / "a" / "cat" / "x.eps")
+    (root / "a" / "cat" / "x.eps").rename(root / "a" / "cat" / "x.jpg")
+
+
+def endless(root):
+    """An image of a few bytes that says it has 20,000 by 20,000 pixels."""
+    write_photos(root, {"a": {"cat": 3, "dog": 3}})
+    chunks = [(b"IHDR", struct.pack(">II", 20_000, 20_000) + bytes([8, 2, 0, 0, 0]))]
+    chunks += [(b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b"")]
+    packed = [
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in chunks
+    ]
+    (root / "a" / "cat" / "endless.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(packed))
 
 
 def cut_short(root):
@@ -106,7 +133,18 @@ def untested_class(root):
         (mixed_depths, "but 'task' in it has folders and 'cat' has none"),
         (beside_folders, "The image '.*a/stray.png' lies beside folders and is of none"),
         (empty_class, r"dog' has no images in it \(.bmp, .gif, .jpeg, .jpg"),
-        (not_an_image, r"The image '.*a/cat/broken.jpg' cannot be decoded: [^/]* no known format"),
+        (
+            not_an_image,
+            r"The image '.*a/cat/broken.jpg' cannot be decoded: [^/]* no format that is",
+        ),
+        (
+            postscript,
+            r"The image '.*a/cat/x.jpg' cannot be decoded: its content is of no format that",
+        ),
+        (
+            endless,
+            r"The image '.*endless.png' cannot be decoded: it has more than the 178,956,970 p",
+        ),
         (cut_short, "The image '.*a/cat/photo 1.png' cannot be decoded: [^/]*$"),
         (many_bits, "The image '.*deep.png' cannot be decoded: it has more than 8 bits a channel"),
         (
@@ -185,3 +223,20 @@ def test_there_are_no_more_tasks_than_folders_and_none_to_tune_on(photos):
         specify(f"folder:{photos}", "van", split="tuning")
     with pytest.raises(EngramError, match="folder: must be followed by the path"):
         benchmark("folder:")
+
+
+def test_no_program_is_started_for_an_image(tmp_path, monkeypatch):
+    """Pillow finds Ghostscript by its name: this one leaves a mark."""
+    mark, program = tmp_path / "started", tmp_path / "bin" / "gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    postscript(tmp_path / "photos")
+    with Image.open(tmp_path / "photos/a/cat/x.jpg") as image, contextlib.suppress(OSError):
+        image.load()
+    assert mark.exists()  # or else this test would find nothing
+    mark.unlink()
+    with pytest.raises(EngramError, match=r"The image '.*a/cat/x.jpg' cannot be decoded"):
+        spec(tmp_path / "photos")
+    assert not mark.exists()

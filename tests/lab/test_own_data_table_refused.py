@@ -1,5 +1,7 @@
 """A table of one's own: which files are read, and what is refused in them."""
 
+import tracemalloc
+
 import pytest
 from own_streams import USUAL
 from own_streams import table_spec as spec
@@ -8,7 +10,7 @@ from own_worlds import read_csv, write_csv
 from engram.data import read_table
 from engram.errors import EngramError
 from engram.protocol import specify
-from engram.streams import benchmark
+from engram.streams import benchmark, table
 
 
 @pytest.mark.parametrize("delimiter", list(",;\t|"))
@@ -114,11 +116,110 @@ def test_bad_tables_are_refused_in_one_sentence(sales, change, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_a_column_of_too_many_texts_is_named(tmp_path):
-    lines = [[row % 2, f"name {row}", row % 2] for row in range(2_600)]
-    path = write_csv(tmp_path / "t.csv", ["task", "name", "y"], lines)
-    with pytest.raises(EngramError, match=r"'name' has 1,040 .* leave it out with --set ignore=na"):
-        specify(f"table:{path}", "van", overrides={"target": "y", "task": "task"})
+def parquet_of(path, **columns):
+    """Write a table with these columns beside usual ones."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = 24
+    usual = {"task": [row // 12 for row in range(rows)], "x": list(range(rows))}
+    usual["y"] = [str(row % 2) for row in range(rows)]
+    made = {
+        name: pyarrow.array(values * (rows // 2), kind) for name, (values, kind) in columns.items()
+    }
+    parquet.write_table(pyarrow.table({**usual, **made}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "reason"),
+    [
+        ("time64[ns]", [1, 2_000_000_001], "must hold texts, numbers or times, not a time of day"),
+        ("time32[s]", [1, 2], "must hold texts, numbers or times, not a time of day"),
+        ("duration[ns]", [1, 2], "must hold texts, numbers or times, not a duration"),
+        ("date32", [0, 4_000_000], "a date in it is before the year 1 or after 9999"),
+        ("date32", [0, -4_000_000], "a date in it is before the year 1 or after 9999"),
+        ("timestamp[us]", [0, 2**60], "a date in it is before the year 1 or after 9999"),
+        # which in microseconds is 2^64 and 10 more, so that it could be taken for 1970
+        ("timestamp[s]", [0, 18446744073720], "a date in it is before the year 1 or after 9999"),
+        ("Mars/Base", [0, 1], "its time zone 'Mars/Base' is not known here"),
+        ("binary", [b"a", b"b"], "must hold texts, numbers or times, not a bytes"),
+    ],
+)
+def test_values_of_parquet_that_nothing_can_be_made_of_name_their_column(
+    tmp_path, kind, values, reason
+):
+    pyarrow = pytest.importorskip("pyarrow")
+    kinds = {
+        "time64[ns]": pyarrow.time64("ns"),
+        "time32[s]": pyarrow.time32("s"),
+        "duration[ns]": pyarrow.duration("ns"),
+        "date32": pyarrow.date32(),
+        "timestamp[us]": pyarrow.timestamp("us"),
+        "timestamp[s]": pyarrow.timestamp("s"),
+        "Mars/Base": pyarrow.timestamp("us", "Mars/Base"),
+        "binary": pyarrow.binary(),
+    }
+    path = parquet_of(tmp_path / "t.parquet", strange=(values, kinds[kind]))
+    usual = {"target": "y", "task": "task"}
+    with pytest.raises(EngramError) as caught:
+        specify(f"table:{path}", "van", overrides=usual)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"Column 'strange' of {str(path)!r} ")
+    assert reason in sentence
+    assert sentence.endswith("leave it out with --set ignore=strange.")
+    assert specify(f"table:{path}", "van", overrides={**usual, "ignore": "strange"}).tasks == 2
+
+
+def test_other_texts_of_parquet_are_refused_in_one_sentence(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    ends = pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0")
+    broken = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, [None, ends, pyarrow.py_buffer(b"a\xff")]
+    )
+    parquet.write_table(pyarrow.table({"x": broken}), tmp_path / "t.parquet")
+    with pytest.raises(
+        EngramError, match=r"Column 'x' of .* a text in it is not UTF-8: leave it out"
+    ):
+        read_table(tmp_path / "t.parquet")
+    twice = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"])
+    parquet.write_table(twice, tmp_path / "t.parquet")
+    with pytest.raises(EngramError, match=r"has the column 'x' twice|Multiple matches"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_times_of_parquet_are_read_by_any_unit(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    for unit, value in (("s", 86_400), ("ms", 86_400_000), ("us", 86_400 * 10**6)):
+        kind = pyarrow.timestamp(unit)
+        path = parquet_of(tmp_path / "t.parquet", time=([value, None], kind))
+        assert read_table(path)["time"][:2] == ["1970-01-02T00:00:00", ""]
+    path = parquet_of(tmp_path / "t.parquet", time=([1_000_000_123, 1], pyarrow.timestamp("ns")))
+    assert read_table(path)["time"][:2] == ["1970-01-01T00:00:01", "1970-01-01T00:00:00"]
+
+
+def test_columns_of_too_many_texts_are_refused_before_memory_is_taken(tmp_path, monkeypatch):
+    """Forty of them, of 900 texts each, would be 4 GiB for 30,000 rows."""
+    header = ["task", "y", *(f"name {number}" for number in range(10))]
+    lines = [[row // 2000, row % 2, *([f"v{row % 1000}"] * 10)] for row in range(4_000)]
+    path = write_csv(tmp_path / "t.csv", header, lines)
+    usual = {"target": "y", "task": "task"}
+    monkeypatch.setattr(table, "_MOST_BYTES", 4 * 4_000 * 1_009)
+    tracemalloc.start()
+    with pytest.raises(EngramError) as caught:
+        specify(f"table:{path}", "van", overrides=usual)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000  # of the 154 MB that they would take
+    assert str(caught.value) == (
+        "The texts would become 9,610 columns of 0 and 1, of which 4,000 rows have room for 1,009: "
+        "take fewer with --set most_categories=50, or leave columns out with --set ignore=…, first "
+        "of all 'name 0' with 960, 'name 1' with 960, 'name 2' with 960."
+    )
+    assert specify(f"table:{path}", "van", overrides={**usual, "most_categories": "50"}).tasks == 2
+    assert specify(f"table:{path}", "van", overrides={**usual, "ignore": ",".join(header[3:])})
 
 
 @pytest.mark.parametrize(

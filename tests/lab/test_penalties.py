@@ -6,13 +6,13 @@ from penalty_oracles import BATCH, INTERVAL, RATE, READINGS, SIZES
 
 from engram.engine import Batch
 from engram.methods import FinishedTask, Setup, method_entry
-from engram.methods._penalty import scaled
+from engram.methods.penalty import scaled
 from engram.models import MLP
 from engram.streams import Examples, Stream
 
 # 13, 9 and 10 steps: several refreshes in each, steps left over, and last batches of 2, 1 and 3.
 LENGTHS = (38, 25, 30)
-ESTIMATES = ("fisher", "squares", "fall", "score", "total", "last")
+ESTIMATES = ("fisher", "squares", "path_integral", "score", "total", "last")
 PENALTIES = ("ewc", "pi", "mas", "rwalk")
 
 
@@ -121,7 +121,9 @@ def test_every_step_and_estimate_is_that_of_the_slow_reading(name, formula):
         for run, one in enumerate(slow):
             one.finish(examples.inputs[run], examples.labels[run])
             theirs = sum(importance for importance, _ in one.penalties)
-            close(method.pull[run], 2 * strength * theirs, f"importance after task {task}")
+            close(
+                method.penalty_weight[run], 2 * strength * theirs, f"importance after task {task}"
+            )
 
 
 @pytest.mark.parametrize(("name", "formula"), READINGS)
@@ -188,8 +190,8 @@ def test_the_last_task_leaves_importance_and_anchor_alone(name):
     method = build(name, stream)
     for task in range(stream.tasks):
         for _ in learn(method, stream, task):
-            held = method.pull.clone(), method.anchor.clone()
-    assert torch.equal(method.pull, held[0])
+            held = method.penalty_weight.clone(), method.anchor.clone()
+    assert torch.equal(method.penalty_weight, held[0])
     assert torch.equal(method.anchor, held[1])
 
 

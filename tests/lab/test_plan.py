@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from engram.engine import _shuffled
+from engram.engine import replay_plan
 from engram.plan import generator, subsets
 
 
@@ -54,9 +54,9 @@ def test_subsets_are_the_beginnings_of_shuffles():
 @pytest.mark.parametrize("room", [1, 100, 2**25])
 @pytest.mark.parametrize(("rows", "count", "size"), [(70, 8, 9), (3, 256, 257), (1, 1, 1000)])
 def test_many_runs_at_once_draw_the_same(rows, count, size, room, monkeypatch):
-    monkeypatch.setattr(_shuffled, "_ROOM", room)
+    monkeypatch.setattr(replay_plan, "_ROOM", room)
     alone = [subsets(generator(seed, "test"), rows, count, size) for seed in range(3)]
     sources = [generator(seed, "test") for seed in range(3)]
-    drawn = _shuffled.shuffled(sources, rows, count, size, torch.device("cpu"))
+    drawn = replay_plan.shuffled(sources, rows, count, size, torch.device("cpu"))
     assert drawn.dtype == torch.int64
     assert (drawn.numpy() == np.stack(alone)).all()

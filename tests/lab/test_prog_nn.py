@@ -200,11 +200,11 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_to_the_same_bits(used):
 
 
 def test_a_run_is_the_same_alone_or_stacked():
-    together = build()
-    learn(together, range(6))
+    together = build(dtype=torch.float64)
+    learn(together, range(6), dtype=torch.float64)
     for seed in range(2):
-        alone = build((seed,))
-        learn(alone, range(6), seeds=(seed,))
+        alone = build((seed,), torch.float64)
+        learn(alone, range(6), seeds=(seed,), dtype=torch.float64)
         for mine, theirs in zip(
             alone.progressive.columns, together.progressive.columns, strict=True
         ):
@@ -223,7 +223,7 @@ def test_a_step_reads_nothing_back_to_the_host():
 def test_nothing_is_forgotten(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
     spec = specify("permuted-mnist", "prog-nn", tasks=4, examples=300)
     assert spec.settings["learning_rate"] == 0.1
     (outcome,) = run(spec, [0])

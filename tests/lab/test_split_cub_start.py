@@ -8,7 +8,7 @@ from split_worlds import build, start
 
 from engram.errors import EngramError
 from engram.protocol import specify
-from engram.streams._cub import CubSettings
+from engram.streams.split_cub import CubSettings
 
 pytestmark = pytest.mark.usefixtures("split_worlds", "narrow")
 

@@ -11,10 +11,10 @@ from torch.nn import functional
 from engram import streams
 from engram.engine import Batch, cross_entropy
 from engram.methods import names
-from engram.methods._exemplars import distillation
+from engram.methods.icarl import distillation
 from engram.protocol import run, specify
-from engram.protocol._accuracy import accuracies
-from engram.streams._split import _class_shares
+from engram.protocol.evaluation import accuracies
+from engram.streams.split import class_shares
 
 # Four tasks of one, two, two and three outputs, in no order; output 3 is nobody's.
 TASKS = [[5], [0, 7], [4, 2], [8, 1, 6]]
@@ -199,7 +199,7 @@ def test_all_right_is_one_and_not_a_rounding_more():
         labels = np.repeat(np.arange(5), source.integers(3, 200, 5))
         given = torch.from_numpy(labels)[None]
         batch = streams.TestBatch(
-            given, given, weights=torch.from_numpy(_class_shares(labels))[None]
+            given, given, weights=torch.from_numpy(class_shares(labels))[None]
         )
         served = [(batch, {0: len(labels)})]
         stream = SimpleNamespace(task_outputs=lambda _: None, tests=lambda _, s=served: s)

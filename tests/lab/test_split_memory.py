@@ -5,7 +5,9 @@ from collections import defaultdict
 import pytest
 from split_worlds import build, marks, start
 
-from engram.methods import laid
+from engram.streams.split_awa import SplitAwa
+from engram.streams.split_cifar import SplitCifar
+from engram.streams.split_cub import SplitCub
 
 SIZE = 10  # of a batch
 
@@ -15,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("split_worlds", "flat")
 @pytest.fixture(autouse=True)
 def plain(flat, monkeypatch):  # noqa: ARG001 (which comes first)
     """Let the streams pass images on as they are, so that their marks can be read."""
-    for stream in ("_cifar.SplitCifar", "_large_images.LargeImages"):
-        monkeypatch.setattr(f"engram.streams.{stream}.normalise", lambda _, inputs: inputs)
+    for stream in (SplitCifar, SplitCub, SplitAwa):
+        monkeypatch.setattr(stream, "normalise", lambda _, inputs: inputs)
 
 
 def play(name, tasks, seed=0):
@@ -28,7 +30,7 @@ def play(name, tasks, seed=0):
     method = start(stream, name, "mega-ii")
     came, read = [], []
     for task in range(tasks):
-        inputs, labels = laid(method, stream.train(task))
+        inputs, labels = method.stage_examples(stream.train(task))
         method.begin_task(task, labels)
         came.append(named(inputs, labels))
         read.append([])

@@ -13,16 +13,16 @@ from engram import protocol
 from engram.cli._request import TuningRequest
 from engram.cli._tune import tune
 from engram.errors import EngramError
-from engram.methods import Entry, MethodSettings, Setup, _entry, method_entry, names
+from engram.methods import Entry, MethodSettings, Setup, method_entry, names, registry
 from engram.protocol import run, specify, stack_key, stacking
 from engram.rules import Rule
 from engram.runs import Store, record
 from engram.settings import setting
-from engram.testing import _varied, check_method
-from engram.testing._course import Subject
+from engram.testing import check_method, checks
+from engram.testing.practice import Subject
 
 VALUES = {
-    "learning_rate": (0.5, 0.1, 0.25),
+    "learning_rate": (0.1, 0.02, 0.05),
     "epsilon": (1.0, 0.0, 5.0),
     "max_angle": (0.1, 3.0, 1.0),
     "least_area": (0.0, 1e-3, 1e3),
@@ -40,8 +40,9 @@ SEEDS = [0, 1, 0]
 
 
 def specs_of(method, name):
-    options = OPTIONS.get(name, {})
-    return [tiny_spec(method, **{name: value, **options}) for value in VALUES[name]]
+    # At the usual rate of tiny tasks no unit of some networks is left on.
+    usual = {"learning_rate": 0.1, **OPTIONS.get(name, {})}
+    return [tiny_spec(method, "tiny-double", **usual | {name: value}) for value in VALUES[name]]
 
 
 def weights(state):
@@ -54,30 +55,23 @@ def test_a_run_is_the_same_alone_or_stacked_with_other_values(method, name):
     together, (state,) = run_whole(specs, SEEDS)
     for index, (spec, seed) in enumerate(zip(specs, SEEDS, strict=True)):
         (alone,), (own,) = run_whole(spec, [seed])
-        assert together[index]["seed"] == seed
-        # A test image at the boundary of two classes may fall on either side.
-        for part in ("accuracy", "curve"):
-            pairs = zip(flat(together[index][part]), flat(alone[part]), strict=True)
-            assert max((abs(one - other) for one, other in pairs), default=0) < 0.1
-        torch.testing.assert_close(weights(state)[index], weights(own)[0], rtol=2e-3, atol=2e-4)
+        for part in ("seed", "accuracy", "curve"):
+            assert together[index][part] == alone[part]
+        torch.testing.assert_close(weights(state)[index], weights(own)[0])
         if "bank" in state:  # what is remembered was chosen by the seed alone
-            for part, mine in zip(state["bank"]["table"], own["bank"]["table"], strict=True):
-                assert torch.equal(part[index], mine[0])
+            for column, part in state["bank"]["table"].items():
+                assert torch.equal(part[index], own["bank"]["table"][column][0])
     assert not torch.allclose(weights(state)[0], weights(state)[2], rtol=1e-2)  # it does matter
-
-
-def flat(table):
-    return [value for row in table for value in row if value is not None]
 
 
 @pytest.mark.parametrize("method", ["mega-ii", "prog-nn", "rwalk", "gem"])
 def test_networks_with_batch_norm_stack_with_other_values(method):
-    sizes = {"tasks": 2, "examples": 10}
-    specs = [tiny_spec(method, "tiny-images", learning_rate=rate, **sizes) for rate in (2e-3, 1e-3)]
+    world, sizes = "tiny-images-double", {"tasks": 2, "examples": 10}
+    specs = [tiny_spec(method, world, learning_rate=rate, **sizes) for rate in (2e-3, 1e-3)]
     _, (state,) = run_whole(specs, [0, 1])
     for index in range(2):
         _, (own,) = run_whole(specs[index], [index])
-        torch.testing.assert_close(weights(state)[index], weights(own)[0], rtol=5e-2, atol=5e-3)
+        torch.testing.assert_close(weights(state)[index], weights(own)[0])
 
 
 def test_all_that_is_searched_can_be_stacked():
@@ -103,9 +97,9 @@ def test_a_stack_that_was_stopped_ends_with_the_same_bits(tmp_path):
 
 
 def test_one_that_diverges_leaves_the_others_alone_and_tells_its_own_rate():
-    calm, wild = tiny_spec("van"), tiny_spec("van", learning_rate=1e30)
+    calm, wild = (tiny_spec("van", "tiny-double", learning_rate=rate) for rate in (0.5, 1e300))
     left, failed, right = run([calm, wild, calm], [0, 0, 1])
-    assert "(learning_rate 1e+30)" in failed.failure
+    assert "(learning_rate 1e+300)" in failed.failure
     strong = [tiny_spec("ewc", learning_rate=1e30, strength=strength) for strength in (1, 2)]
     for strength, outcome in zip((1, 2), run(strong, [0, 0]), strict=True):
         assert f"(learning_rate 1e+30, strength {strength})" in outcome.failure
@@ -120,8 +114,8 @@ def test_the_steps_of_each_are_told_by_its_own_rule():
     for spec, seed, mine in zip(specs, SEEDS, together, strict=True):
         (alone,) = run(spec, [seed], record_every=1)
         assert alone.facts["mixing_percent"] == mine.facts["mixing_percent"]
-        np.testing.assert_allclose(
-            mine.steps["reference_weight"], alone.steps["reference_weight"], rtol=1e-3
+        np.testing.assert_allclose(  # which records have in float32
+            mine.steps["reference_weight"], alone.steps["reference_weight"], rtol=1e-6
         )
     assert len({mine.facts["mixing_percent"] for mine in together}) > 1
 
@@ -162,6 +156,7 @@ def test_the_key_of_a_stack_has_all_but_what_may_differ():
     assert len({stack_key(spec), *map(stack_key, others)}) == 1 + len(others)
 
 
+@pytest.mark.usefixtures("double_mnist")
 def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monkeypatch, capsys):
     def execute_here(units, store, train, *, command, **_):
         for unit in units:
@@ -184,8 +179,7 @@ def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monk
     assert {each["facts"]["stacked"] for each in alone.values()} == {1}
     assert {each["facts"]["stacked"] for each in together.values()} == {16}
     for address, outcome in alone.items():
-        pairs = zip(*(flat(each["accuracy"]) for each in (outcome, together[address])), strict=True)
-        assert max(abs(one - other) for one, other in pairs) < 0.005
+        assert outcome["accuracy"] == together[address]["accuracy"]
     assert choices[0]["chosen"] == choices[1]["chosen"]
 
 
@@ -254,11 +248,11 @@ def test_the_kit_keeps_to_the_bounds_of_a_setting():
 )
 def test_the_kit_finds_a_value_that_makes_a_difference(method, name, monkeypatch):
     compared = []
-    monkeypatch.setattr(_varied, "_compare", lambda _, name, __: compared.append(name))
+    monkeypatch.setattr(checks, "_compare_stacked", lambda _, name, __: compared.append(name))
     entry = method_entry(method)
     subject = Subject(replace(entry, varies=(name,)), small(entry))
     with torch.no_grad():
-        _varied.varied(subject)
+        checks.varied(subject)
     assert compared == [name]
 
 
@@ -269,7 +263,7 @@ def small(entry):
 
 
 def test_a_setting_called_like_a_field_of_a_spec_is_no_field_of_it(monkeypatch):
-    monkeypatch.setitem(_entry._METHODS, "warm", Entry("warm", warm, WarmSettings))
+    monkeypatch.setitem(registry._METHODS, "warm", Entry("warm", warm, WarmSettings))
     one, other = (tiny_spec("warm", tasks=tasks) for tasks in (2, 3))
     one, other = (replace(each, settings={**each.settings, "tasks": 2}) for each in (one, other))
     assert stack_key(one) != stack_key(other)

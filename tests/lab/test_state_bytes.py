@@ -5,7 +5,7 @@ import torch
 
 from engram.methods import method_entry
 from engram.models import ResNet
-from engram.testing._course import Subject
+from engram.testing.practice import Subject
 
 # w* and 2 λ Ω of every penalty; F and s; ω and Ω; Ω; F, s, ω, the score, S and w_last.
 VECTORS = {
@@ -17,7 +17,7 @@ VECTORS = {
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_state_is_so_many_vectors(name):
     entry = method_entry(name)
-    method = Subject(entry, entry.settings()).course().method
+    method = Subject(entry, entry.settings()).fresh_run().method
     width = method.parameters.element_size() * method.parameters.shape[1]
     facts = method.facts()
     assert facts["state_bytes"] == VECTORS[name] * width
@@ -26,7 +26,7 @@ def test_the_state_is_so_many_vectors(name):
 
 def test_it_is_what_a_checkpoint_holds_but_for_parameters():
     entry = method_entry("rwalk")
-    method = Subject(entry, entry.settings()).course().method
+    method = Subject(entry, entry.settings()).fresh_run().method
     state = {key: value for key, value in method.state_dict().items() if key != "parameters"}
     held = sum(value.nbytes for value in state.values() if isinstance(value, torch.Tensor))
     assert method.facts()["state_bytes"] == held // len(method.parameters)

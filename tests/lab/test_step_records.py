@@ -9,11 +9,10 @@ from engram.errors import EngramError
 from engram.gradients import Mix
 from engram.methods import method_entry
 from engram.protocol import run, specify
-from engram.protocol._records import COLUMNS, StepRecord
-from engram.protocol._step_facts import paper_cosine, step_facts
+from engram.protocol.records import COLUMNS, StepRecord, paper_cosine, step_facts
 from engram.rules import AGEM, MEGA1, MEGA2
 from engram.streams import load_mnist
-from engram.testing._course import Subject
+from engram.testing.practice import Subject
 
 SEEDS = (0, 3)
 
@@ -22,7 +21,7 @@ SEEDS = (0, 3)
 def few_test_images(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:100], test_labels=mnist.test_labels[:100])
-    monkeypatch.setattr("engram.streams._permuted.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
 
 
 def small(method, seeds=SEEDS, **options):
@@ -111,11 +110,12 @@ def test_of_every_few_steps_the_last_is_kept():
         assert np.array_equal(every.steps[name][kept], fourth.steps[name], equal_nan=True)
 
 
+@pytest.mark.usefixtures("double_mnist")
 def test_a_run_s_records_are_the_same_alone_and_stacked():
     alone, stacked = small("mega-i", [3], record_every=1), small("mega-i", record_every=1)
     for name in COLUMNS:
         one, other = alone[0].steps[name], stacked[1].steps[name]
-        assert np.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)  # they are in float32
 
 
 def test_a_record_goes_on_from_its_state():
@@ -182,7 +182,7 @@ def test_methods_without_a_memory_have_no_such_facts():
 
 def test_rows_compare_only_where_they_must_or_are_told_to():
     entry = method_entry("mega-i")
-    method = Subject(entry, entry.settings()).course().method
+    method = Subject(entry, entry.settings()).fresh_run().method
     assert isinstance(method.rows, Rows)
     assert not method.rows.compare
 
@@ -190,7 +190,7 @@ def test_rows_compare_only_where_they_must_or_are_told_to():
 def test_no_finite_k2_gives_no_histogram():
     nothing = {name: np.full(3, np.nan, np.float32) for name in COLUMNS}
     entry = method_entry("mega-i")
-    method = Subject(entry, entry.settings()).course().method
+    method = Subject(entry, entry.settings()).fresh_run().method
     assert step_facts(nothing, method) == {"recorded_steps": 3}
     endless = {**nothing, "k2": np.array([np.inf, np.nan, np.nan], np.float32)}
     assert step_facts(endless, method)["log_k2_histogram"] == "0:"

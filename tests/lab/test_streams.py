@@ -1,14 +1,16 @@
 """Permuted MNIST as the paper's runs had it."""
 
 import gzip
+import shutil
+from importlib import resources
 
 import numpy as np
 import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.streams import PermutedMnist, _mnist, load_mnist, mnist_checksums
-from engram.streams._permuted import PermutedMnistSettings
+from engram.streams import PermutedMnist, load_mnist, mnist_checksums
+from engram.streams.permuted_mnist import PermutedMnistSettings
 
 
 def test_the_embedded_files_are_mnist():
@@ -147,11 +149,10 @@ def test_impossible_seeds_are_refused(seeds):
     ids=["missing", "not packed", "another file", "cut short"],
 )
 def test_a_damaged_file_is_refused_in_one_sentence(content, tmp_path, monkeypatch):
-    checksums = mnist_checksums()
-    if content is not None:
-        (tmp_path / "mnist").mkdir()
-        (tmp_path / "mnist" / "train-labels-idx1-ubyte.gz").write_bytes(content)
-    monkeypatch.setattr(_mnist, "mnist_checksums", lambda: checksums)
-    monkeypatch.setattr(_mnist.resources, "files", lambda _: tmp_path)
+    shutil.copytree(resources.files("engram.streams") / "mnist", tmp_path / "mnist")
+    path = tmp_path / "mnist" / "train-labels-idx1-ubyte.gz"
+    path.unlink() if content is None else path.write_bytes(content)
+    monkeypatch.setattr(resources, "files", lambda _: tmp_path)
+    load_mnist.cache_clear()
     with pytest.raises(EngramError, match=r"train-labels-idx1-ubyte.gz is damaged; install"):
-        _mnist._read("train-labels-idx1-ubyte", 1)
+        load_mnist()

@@ -12,7 +12,7 @@ from engram.errors import EngramError
 from engram.methods import method_entry
 from engram.methods import names as methods
 from engram.protocol import specify, tuned_settings, tuning_specs
-from engram.protocol._tuning import repeated
+from engram.protocol.tuning import repeated
 from engram.runs import address, read_lines
 from engram.streams import Examples, PermutedMnist, load_mnist
 from engram.streams import names as benchmarks

@@ -1,6 +1,6 @@
 """A store of the paper's own accuracies, and a claim of the paper's judged by some rows."""
 
-from paper_world import PAPER, STANDARD, make_row
+from paper_world import CLAIMS, DEFAULTS, PAPER, make_row
 
 from engram.report import judge, summarise
 
@@ -8,8 +8,8 @@ OFF = (-0.002, 0.001, 0.001)  # three seeds around a mean, alike in every method
 
 
 def judged(rows):
-    claims = judge(summarise(rows), STANDARD)
-    assert [claim.text for claim in claims] == PAPER["claims"]
+    claims = judge(summarise(rows), DEFAULTS)
+    assert [claim.text for claim in claims] == CLAIMS
     return claims
 
 

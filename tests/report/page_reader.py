@@ -3,7 +3,7 @@
 import json
 from html.parser import HTMLParser
 
-from paper_world import STANDARD
+from paper_world import DEFAULTS
 
 from engram.report import summarise
 from engram.report.html import report_page
@@ -11,7 +11,7 @@ from engram.report.html import report_page
 
 def report(rows, folder="report-figures"):
     """Read the page of some rows, whose figures would lie in a folder."""
-    return Page(report_page(summarise(rows), STANDARD, folder))
+    return Page(report_page(summarise(rows), DEFAULTS, folder))
 
 
 class Page(HTMLParser):

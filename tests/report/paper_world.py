@@ -9,11 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 
 from engram.errors import EngramError
-from engram.report import Standard
+from engram.report import PaperDefaults
 from engram.runs import Row, address
 
 EXAMPLES = {"permuted-mnist": 55_000, "split-cifar": 2_500, "split-cub": 300, "split-awa": 1_000}
-PAPER = json.loads(resources.files("engram.report").joinpath("paper_results.json").read_text())
+PAPER, _CLAIMS = (
+    json.loads(resources.files("engram.paper").joinpath(name).read_text())
+    for name in ("numbers.json", "claims.json")
+)
+CLAIMS = [*_CLAIMS["claims"]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def settings_help(*_):
     return [SimpleNamespace(name="precision", value="tf32", help="how a GPU multiplies")]
 
 
-STANDARD = Standard(sys.modules[__name__])
+DEFAULTS = PaperDefaults(sys.modules[__name__])
 
 
 def make_row(

@@ -3,11 +3,12 @@
 import paper_world
 import pytest
 from page_reader import report
-from paper_world import STANDARD, make_row
+from paper_world import DEFAULTS, make_row
 
 from engram.cli._results import show
-from engram.report import results_page, summarise, told_chance
+from engram.report import majority_baseline, summarise
 from engram.runs import Store
+from tools.docs.results_page import results_page
 
 TOLD = "Always saying the most frequent class would have 62.50 % average accuracy."
 BY_TASK = "Always saying the most frequent class of each task would have 80.00 % average accuracy."
@@ -26,12 +27,12 @@ def rows():
 
 
 def test_each_guess_is_told_once(rows):
-    assert told_chance(summarise(rows)) == [TOLD, BY_TASK]
-    assert told_chance(summarise(rows[1:2])) == [TOLD]
+    assert majority_baseline(summarise(rows)) == [TOLD, BY_TASK]
+    assert majority_baseline(summarise(rows[1:2])) == [TOLD]
 
 
 def test_every_place_that_shows_the_results_tells_it(rows, tmp_path, capsys):
-    lines = results_page(rows, STANDARD, "c").splitlines()
+    lines = results_page(rows, DEFAULTS, "c").splitlines()
     assert lines.count(TOLD) == lines.count(BY_TASK) == 1
     assert report(rows).words.count(TOLD) == 1
     with Store(tmp_path / "store.sqlite") as store:
@@ -41,4 +42,4 @@ def test_every_place_that_shows_the_results_tells_it(rows, tmp_path, capsys):
 
 
 def test_nothing_is_told_where_nothing_is_known():
-    assert told_chance(summarise([make_row("van"), make_row("gem")])) == []
+    assert majority_baseline(summarise([make_row("van"), make_row("gem")])) == []

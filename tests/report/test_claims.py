@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from paper_world import make_row
 from scipy import stats
 
-from engram.report import Verdict
-from engram.report._estimate import Estimate
-from engram.report._verdict import Claim, Part
+from engram.report import Claim, Estimate, Part, Verdict
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=20, unique=True))

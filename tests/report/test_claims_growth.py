@@ -13,7 +13,7 @@ GROWS = "PROG-NN"
 @pytest.fixture
 def known(monkeypatch):
     known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.report._stand_ins._known", lambda: known)
+    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
 
 
 def sized(method, benchmark, parameters, data="abc"):

@@ -3,11 +3,10 @@
 import pytest
 from claim_reader import OFF, find, papers_rows
 from page_reader import report
-from paper_world import PAPER, STANDARD, make_row
+from paper_world import DEFAULTS, PAPER, make_row
 
-from engram.report import StandIn, Verdict, summarise
-from engram.report._reproduction import reproduction
-from engram.report._verdict import Claim, Part
+from engram.report import Claim, Part, StandIn, Verdict, summarise
+from tools.docs.reproduction import reproduction
 
 BIRDS = f"other-{'b' * 64}"
 BEATS, LCA = "MEGA-I and MEGA-II beat every", "MEGA-I and MEGA-II have a high"
@@ -93,7 +92,7 @@ def test_places_with_the_same_methods_are_told_together_and_many_methods_counted
 
 def test_a_stand_in_tells_by_how_much_and_the_mark_names_it(monkeypatch):
     known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.report._stand_ins._known", lambda: known)
+    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
     rows = [
         make_row(method, seed, "split-cub", final=final + off, data=BIRDS)
         for method, final in (("mega-ii", 0.9), ("a-gem", 0.3))
@@ -108,7 +107,7 @@ def test_a_stand_in_tells_by_how_much_and_the_mark_names_it(monkeypatch):
 
 def test_both_pages_tell_it():
     rows = [*papers_rows(without=[MER]), short()]
-    table = reproduction("claims", summarise(rows), STANDARD)
+    table = reproduction("claims", summarise(rows), DEFAULTS)
     (line,) = [line for line in table.splitlines() if line.startswith(f"| {BEATS}")]
     assert line.endswith(
         "| held, without MER on Split CIFAR | 50 | 0 | 0 | 2 | not run: MER on Split CIFAR |"

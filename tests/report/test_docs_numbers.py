@@ -12,7 +12,7 @@ from engram.runs import read_lines
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-PAPER = json.loads(resources.files("engram.report").joinpath("paper_results.json").read_text())
+PAPER = json.loads(resources.files("engram.paper").joinpath("numbers.json").read_text())
 NUMBER = re.compile(r"-?\d+\.\d+ ± \d+\.\d+")
 HASH = re.compile(r"(?:address |\| )([0-9a-f]{10})\b(?! [^|])")  # told, or a cell of a table
 METRICS = {"average_accuracy": 2, "forgetting": 3, "lca_10": 3}

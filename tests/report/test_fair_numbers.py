@@ -5,18 +5,15 @@ from dataclasses import replace
 
 import pytest
 from claim_reader import find
-from paper_world import STANDARD, make_row
+from paper_world import DEFAULTS, make_row
 
 from engram import methods
 from engram.protocol import specify
-from engram.protocol._build import build_method, build_stream
-from engram.report import summarise
-from engram.report._estimate import Estimate
-from engram.report._quantities import held_bytes, quantity
-from engram.report._verdict import Part
-from engram.report.html._claim_words import claim_words
-from engram.report.html._claims_list import _sentence
-from engram.report.html._duel import duels
+from engram.protocol.trainer import build_method, build_stream
+from engram.report import Claim, Estimate, Part, summarise
+from engram.report.comparison import paired_comparisons
+from engram.report.html.claims import claims_view
+from engram.report.measures import held_bytes, quantity
 
 DAY = "2026-01-03T03:04:05.000000Z"
 
@@ -28,18 +25,24 @@ def pair(seconds):
     return [replace(row, seconds=number) for row, number in zip(rows, taken, strict=True)]
 
 
+def shown(part):
+    """What the page shows of a claim of one number."""
+    (view,) = claims_view([Claim("", (part,))]).claims
+    return view
+
+
 def test_a_first_run_that_starts_up_does_not_make_a_method_slow():
     rows = pair({"mega-ii": (53.0, 15.0, 16.0), "a-gem": (37.0, 16.0, 16.0)})
-    (duel,) = duels(summarise(rows), STANDARD)
-    assert duel.times == 1.0
+    (compared,) = paired_comparisons(summarise(rows), DEFAULTS)
+    assert compared.times == 1.0
 
 
 def test_times_of_different_days_are_not_compared():
     rows = pair({"mega-ii": (15.0,) * 3, "a-gem": (16.0,) * 3})
-    (duel,) = duels(
-        summarise([*rows[:3], *(replace(row, created=DAY) for row in rows[3:])]), STANDARD
+    (compared,) = paired_comparisons(
+        summarise([*rows[:3], *(replace(row, created=DAY) for row in rows[3:])]), DEFAULTS
     )
-    assert duel.times is None
+    assert compared.times is None
 
 
 def test_a_claim_says_whose_seeds_diverged():
@@ -56,9 +59,10 @@ def test_a_claim_says_whose_seeds_diverged():
     ]
     claim = find(rows, "Many tasks")
     told = {each.than: each for each in claim.parts if each.ours and each.where.startswith("70")}
-    *_, seeds, _, _ = claim_words(told["prog-nn"])
+    view = shown(told["prog-nn"])
+    *_, seeds, _, _ = view.table.lines[0]
     assert seeds == "2; 3 of PROG-NN's 5 diverged"
-    assert "2 seeds; 3 of PROG-NN's 5 diverged; claimed above" in _sentence(told["prog-nn"])[0]
+    assert "2 seeds; 3 of PROG-NN's 5 diverged; claimed above" in view.decisive[0].sentence
     assert told["gem"].diverged == ()
 
 
@@ -75,7 +79,7 @@ def test_a_claim_says_whose_seeds_diverged():
 def test_a_difference_that_is_there_is_not_called_chance(low, high, above, below, ratio, mark):
     ours = Estimate(1.0, low, high, 5)
     part = Part("forgetting", "mega-i", "gem", ratio, "here", above, below, ours, None)
-    assert claim_words(part)[-1] == mark
+    assert shown(part).table.lines[0][-1] == shown(part).decisive[0].mark == mark
 
 
 def test_memory_that_was_not_recorded_is_computed():

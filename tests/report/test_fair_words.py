@@ -1,13 +1,12 @@
 """What is equal, far away or diverged is said to be, and a stand-in's heights are not compared."""
 
 import pytest
-from paper_world import STANDARD, make_row, told
+from paper_world import DEFAULTS, make_row, told
 
-from engram.report import StandIn, results_page, summarise
-from engram.report._far import far_lines
-from engram.report._method_results import method_results
-from engram.report._order import told_order
-from engram.report._reproduction import reproduction
+from engram.report import StandIn, summarise
+from tools.docs.method_page import method_results
+from tools.docs.reproduction import far_lines, ranking, reproduction
+from tools.docs.results_page import results_page
 
 BIRDS = f"other-{'b' * 64}"
 OFF = (-0.002, 0.001, 0.001)
@@ -16,7 +15,7 @@ OFF = (-0.002, 0.001, 0.001)
 @pytest.fixture
 def known(monkeypatch):
     known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.report._stand_ins._known", lambda: known)
+    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
 
 
 def birds(method, final, like=None):
@@ -31,7 +30,7 @@ def birds(method, final, like=None):
 
 
 def page(part, rows):
-    return reproduction(part, summarise(rows), STANDARD)
+    return reproduction(part, summarise(rows), DEFAULTS)
 
 
 @pytest.mark.usefixtures("known")
@@ -46,7 +45,7 @@ def test_ties_on_a_stand_in_are_joined_and_the_same_runs_counted_once():
 
 
 def test_orders_without_ties_have_commas_alone():
-    assert told_order({"a": 1.0, "b": 3.0, "c": 2.0}) == "b, c, a"
+    assert ranking({"a": 1.0, "b": 3.0, "c": 2.0}) == "b, c, a"
 
 
 @pytest.mark.usefixtures("known")
@@ -55,9 +54,9 @@ def test_heights_on_a_stand_in_are_not_compared():
     real = [make_row("van", seed, "split-cub") for seed in range(2)]
     texts = {
         "Δ/σ": lambda rows: page("split-cub", rows),
-        "difference": lambda rows: results_page(rows, STANDARD, "c"),
+        "difference": lambda rows: results_page(rows, DEFAULTS, "c"),
         "| difference": lambda rows: "\n".join(
-            method_results(summarise(rows), ["van"], STANDARD, "all.md")
+            method_results(summarise(rows), ["van"], DEFAULTS, "all.md")
         ),
     }
     for word, text in texts.items():
@@ -69,7 +68,7 @@ def test_heights_on_a_stand_in_are_not_compared():
 def test_receipts_count_the_seeds_that_diverged():
     rows = [make_row("van", seed) for seed in range(4)]
     rows.append(make_row("van", 4, failure="The weights became non-finite."))
-    for text in (page("permuted-mnist", rows), results_page(rows, STANDARD, "c")):
+    for text in (page("permuted-mnist", rows), results_page(rows, DEFAULTS, "c")):
         assert "| 5 (1 failed) | " in text
     few = {"tasks": 20, "examples": 200, "memory_per_class": 6}
     rows = [make_row("van", 0, **few), make_row("van", 1, failure="No.", **few)]
@@ -85,19 +84,19 @@ def test_what_was_not_run_with_the_presets_is_missing():
 def test_lines_far_from_the_paper_are_listed_with_the_page_of_their_method():
     near = [make_row("gem", seed, final=0.895) for seed in range(2)]  # the paper has 89.50 ± 0.48
     far = [make_row("er", seed, final=0.95) for seed in range(2)]  # 90.66 ± 0.09, as mega-i-equal
-    text = far_lines(summarise([*near, *far]), STANDARD, lambda page: f"methods/{page}.md")
+    text = far_lines(summarise([*near, *far]), DEFAULTS, lambda page: f"methods/{page}.md")
     lines = [line for line in text.splitlines() if line.startswith("- average accuracy %, ")]
     gap = (95 - 90.66) / 0.09
     assert lines == [
         "- average accuracy %, [mega-i-equal](methods/er.md) on permuted-mnist: 95.00 ± 0.00, "
         f"paper 90.66 ± 0.09 ({gap:+.1f})"
     ]
-    assert far_lines(summarise([]), STANDARD, str) == "None."
+    assert far_lines(summarise([]), DEFAULTS, str) == "None."
 
 
 @pytest.mark.usefixtures("known")
 def test_a_stand_in_is_not_far_from_anything():
-    assert far_lines(summarise(birds("van", 0.01)), STANDARD, str) == "None."
+    assert far_lines(summarise(birds("van", 0.01)), DEFAULTS, str) == "None."
 
 
 def tuned(finals, failed=()):
@@ -130,10 +129,10 @@ def tuned(finals, failed=()):
 )
 def test_a_search_that_found_no_difference_says_so(finals, failed, told):
     rows = tuned(finals, failed)
-    (text,) = method_results(summarise(rows), ["mega-i"], STANDARD, "all.md")
+    (text,) = method_results(summarise(rows), ["mega-i"], DEFAULTS, "all.md")
     assert text.startswith(f"Of the {len(finals)} settings tried on ")
     assert f", 2 seeds each, {told}" in text
-    whole = results_page(rows, STANDARD, "c")
+    whole = results_page(rows, DEFAULTS, "c")
     if "equal" in told:
         assert f"Of the settings of mega-i {told}." in whole
         assert "best" not in text + whole

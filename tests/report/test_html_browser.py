@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from paper_world import STANDARD, make_row, told
+from paper_world import DEFAULTS, make_row, told
 
 from engram import protocol
-from engram.report import Standard, summarise
+from engram.report import PaperDefaults, summarise
 from engram.report.html import report_page
 from engram.runs import read_lines
 
@@ -43,7 +43,7 @@ def browser():
 @pytest.fixture(scope="module")
 def address(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report_page(summarise(rows), STANDARD, "figures"), "utf-8")
+    path.write_text(report_page(summarise(rows), DEFAULTS, "figures"), "utf-8")
     return path.as_uri()
 
 
@@ -80,7 +80,7 @@ def test_all_that_was_ever_measured_is_drawn(browser, tmp_path):
     files = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
     rows = [row for file in files for row in read_lines(file)]
     path = tmp_path / "report.html"
-    path.write_text(report_page(summarise(rows), Standard(protocol), "figures"), "utf-8")
+    path.write_text(report_page(summarise(rows), PaperDefaults(protocol), "figures"), "utf-8")
     page, complaints = browser.new_page(), []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(path.as_uri())
@@ -205,7 +205,7 @@ def narrow(browser, tmp_path):
     ]
     rows += [make_row("mega-i", memory_per_class=6, epsilon_of_a_long_name=n) for n in range(3)]
     path = tmp_path / "report.html"
-    path.write_text(report_page(summarise(rows), STANDARD, "figures"), "utf-8")
+    path.write_text(report_page(summarise(rows), DEFAULTS, "figures"), "utf-8")
 
     def open_page(width):
         page = browser.new_page(viewport={"width": width, "height": 900})

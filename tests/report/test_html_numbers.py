@@ -2,7 +2,7 @@
 
 import pytest
 from page_reader import report
-from paper_world import PAPER, STANDARD, average_accuracy, learning_area, make_row, told
+from paper_world import DEFAULTS, PAPER, average_accuracy, learning_area, make_row, told
 from scipy import stats
 
 from engram.report.html import write_report
@@ -93,7 +93,7 @@ def test_one_seed_tells_no_spread(tmp_path):
         one, two = chart["series"]
         assert set(one["std"]) == {None}
         assert None not in two["std"]
-    write_report(rows, STANDARD, tmp_path / "page.html")  # and figures for papers can be drawn
+    write_report(rows, DEFAULTS, tmp_path / "page.html")  # and figures for papers can be drawn
 
 
 def test_figures_hold_the_means_over_the_seeds(rows):

@@ -3,22 +3,27 @@
 import base64
 import hashlib
 import re
+from html import unescape
 
 import paper_world
 import pytest
 from page_reader import report
-from paper_world import PAPER, STANDARD, make_row
+from paper_world import CLAIMS, DEFAULTS, make_row
 
 from engram.cli._report import write
 from engram.errors import EngramError
 from engram.report import summarise
-from engram.report.html import _page, report_page, write_report
-from engram.report.html._chart import Chart, Line, Series
-from engram.report.html._latex import escape
-from engram.report.html._print import save_figure
+from engram.report.charts import Chart, Line, Series
+from engram.report.html import page as html_page
+from engram.report.html import report_page, write_report
+from engram.report.plot import save_figure
+from engram.report.tables import escape_latex
 from engram.runs import Store
 
-NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(1)> \"'&$x_1$ %d \\end{x} | `"
+NASTY = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(1)> \"'&$x_1$ %d \\end{x} | ` "
+    "{{ 7 * 7 }} {% if %} {#"
+)
 
 
 @pytest.fixture
@@ -61,14 +66,14 @@ def test_texts_of_rows_are_shown_as_they_are_and_change_nothing(nasty_rows):
 
 
 def test_the_embedded_data_cannot_be_ended(nasty_rows):
-    text = report_page(summarise(nasty_rows), STANDARD, "figures")
+    text = report_page(summarise(nasty_rows), DEFAULTS, "figures")
     block = text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
     assert "<" not in block
     assert "NaN" not in block
 
 
 def test_copies_of_tables_are_escaped_for_their_language():
-    assert escape(r"a_b & 50 % \x{}") == r"a\_b \& 50 \% \textbackslash{}x\{\}"
+    assert escape_latex(r"a_b & 50 % \x{}") == r"a\_b \& 50 \% \textbackslash{}x\{\}"
 
 
 def test_the_page_refers_to_nothing_but_itself_and_its_figures():
@@ -85,10 +90,8 @@ def test_the_page_refers_to_nothing_but_itself_and_its_figures():
 
 
 def test_only_the_pages_own_script_and_style_may_run():
-    text = report_page(summarise([make_row()]), STANDARD, "figures")
-    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1].replace(
-        "&#x27;", "'"
-    )
+    text = report_page(summarise([make_row()]), DEFAULTS, "figures")
+    policy = unescape(re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1])
     for kind, body in {
         "style": re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1],
         "script": re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1],
@@ -104,7 +107,7 @@ def test_only_the_pages_own_script_and_style_may_run():
 def test_figures_are_files_for_papers(tmp_path):
     rows = [make_row(m, s) for m in ("van", "multi-task") for s in range(2)]
     rows += [make_row("mega-i", 0, trick="$\\frac$ unfinished")]
-    folder = write_report(rows, STANDARD, tmp_path / "report.html")
+    folder = write_report(rows, DEFAULTS, tmp_path / "report.html")
     assert folder == tmp_path / "report-figures"
     names = sorted(path.name for path in folder.iterdir())
     assert names == sorted(
@@ -123,7 +126,7 @@ def test_figures_are_files_for_papers(tmp_path):
 
 def test_the_same_results_make_the_same_files(tmp_path):
     summaries = summarise([make_row(m, s) for m in ("van", "mega-ii") for s in range(2)])
-    assert len({report_page(summaries, STANDARD, "figures") for _ in range(2)}) == 1
+    assert len({report_page(summaries, DEFAULTS, "figures") for _ in range(2)}) == 1
     line = Line("van", "VAN", True, "#000000", "#ffffff", "", False)
     chart = Chart(
         "x", "X", "lines", "accuracy", 2, [Series(0, [1.0, None], [0.1, None], 2)], x=["1", "2"]
@@ -139,15 +142,15 @@ def test_what_somebody_wrote_is_not_overwritten(tmp_path):
     mine = tmp_path / "report.html"
     mine.write_text("<!DOCTYPE html>\n<p>my own</p>\n")
     with pytest.raises(EngramError, match=r"report\.html' is no report of ours"):
-        write_report([make_row()], STANDARD, mine)
+        write_report([make_row()], DEFAULTS, mine)
     assert mine.read_text() == "<!DOCTYPE html>\n<p>my own</p>\n"
     with pytest.raises(EngramError, match="no results to report"):
-        write_report([], STANDARD, tmp_path / "new.html")
+        write_report([], DEFAULTS, tmp_path / "new.html")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(_page, "save_figure", lambda *_: [])  # they have a test of their own
+    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])  # they have a test of their own
     path = tmp_path / "results" / "store.sqlite"
     with Store(path) as store:
         store.add([make_row("multi-task", seed) for seed in range(2)])
@@ -175,5 +178,5 @@ def test_of_runs_that_all_diverged_no_figures_are_told(tmp_path, capsys):
 def test_every_claim_is_on_the_page_with_its_mark():
     page = report([make_row("van")])
     items = page.words
-    for claim in PAPER["claims"]:
+    for claim in CLAIMS:
         assert f"cannot be told yet {claim}" in items

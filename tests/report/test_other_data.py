@@ -5,14 +5,15 @@ import hashlib
 import numpy as np
 import pytest
 from page_reader import report
-from paper_world import STANDARD, make_row
+from paper_world import DEFAULTS, make_row
 
 from engram.data import ImageSet, sources
-from engram.report import judge, results_page, summarise
-from engram.report._method_results import method_results
-from engram.report._reproduction import reproduction
+from engram.report import judge, summarise
 from engram.streams import benchmark
-from engram.streams._cub import CubSettings
+from engram.streams.split_cub import CubSettings
+from tools.docs.method_page import method_results
+from tools.docs.reproduction import reproduction
+from tools.docs.results_page import results_page
 
 MINE = f"other-{'d' * 64}"
 SHORT = "other-dddddddddd"
@@ -34,7 +35,7 @@ def runs(method, final, data=MINE, **options):
 @pytest.fixture
 def cub(monkeypatch, tmp_path):
     """Return the name of Split CUB's data with some bytes as the file of its weights."""
-    monkeypatch.setattr("engram.streams._cub.checksum", lambda _: "birds")
+    monkeypatch.setattr("engram.streams.split_cub.checksum", lambda _: "birds")
 
     def name(content):
         path = tmp_path / "weights.pth"
@@ -52,7 +53,7 @@ def test_split_cub_from_other_weights_is_other_data(cub, monkeypatch):
     # The public checkpoint is known by what the file holds, wherever it lies.
     (public,) = [each for each in sources() if each.name == "resnet18-imagenet"]
     papers = public.checksum.removeprefix("sha256:")
-    monkeypatch.setattr("engram.streams._cub.weights_checksum", lambda _: papers)
+    monkeypatch.setattr("engram.streams.split_cub.weights_checksum", lambda _: papers)
     assert cub(b"") == hashlib.sha256(f"birds {papers}".encode()).hexdigest()
 
 
@@ -69,7 +70,7 @@ def test_split_awa_of_other_classes_is_other_data(monkeypatch, names, name):
     assert len(set(ANIMALS)) == 50
     nothing = np.zeros(0)
     images = ImageSet(nothing, nothing, nothing, nothing, tuple(names), "pixels")
-    monkeypatch.setattr("engram.streams._awa.load", lambda _: images)
+    monkeypatch.setattr("engram.streams.split_awa.load", lambda _: images)
     assert benchmark("split-awa").checksum(None) == name
 
 
@@ -77,22 +78,22 @@ def test_the_paper_s_numbers_do_not_stand_beside_other_data():
     (mine,) = summarise(runs("van", 0.5))
     (real,) = summarise(runs("van", 0.5, data="c" * 64))
     for metric in ("average_accuracy", "forgetting", "lca_10"):
-        assert STANDARD.printed(mine, metric) is None
-        assert STANDARD.printed(real, metric) is not None
+        assert DEFAULTS.printed(mine, metric) is None
+        assert DEFAULTS.printed(real, metric) is not None
     (part,) = summarise(runs("van", 0.5, tasks=3))
-    assert STANDARD.share(part) is None
-    text = results_page(runs("van", 0.5), STANDARD, "c")
+    assert DEFAULTS.share(part) is None
+    text = results_page(runs("van", 0.5), DEFAULTS, "c")
     assert f"# Results: split-cub (data {SHORT}), 17 tasks of 300 examples\n" in text
     assert "53.89" not in text
     for table in ("split-cub", "missing", "claims"):
-        both = [reproduction(table, summarise(rows), STANDARD) for rows in (runs("van", 0.5), [])]
+        both = [reproduction(table, summarise(rows), DEFAULTS) for rows in (runs("van", 0.5), [])]
         assert both[0] == both[1]  # as if it had not been run
 
 
 def test_no_claim_rests_on_other_data():
     rows = [*runs("mega-i", 0.9), *runs("mega-ii", 0.9), *runs("multi-task", 0.5)]
     assert all(
-        part.ours is None for claim in judge(summarise(rows), STANDARD) for part in claim.parts
+        part.ours is None for claim in judge(summarise(rows), DEFAULTS) for part in claim.parts
     )
 
 
@@ -108,12 +109,12 @@ def test_other_data_has_a_place_of_its_own_in_the_report():
 
 
 def test_its_command_is_the_one_that_was_typed_and_not_called_another():
-    text = "\n".join(method_results(summarise(runs("van", 0.5)), ["van"], STANDARD, "all.md"))
+    text = "\n".join(method_results(summarise(runs("van", 0.5)), ["van"], DEFAULTS, "all.md"))
     assert "Made by:\n    engram run with my own" in text
     assert "Again" not in text
     papers = summarise([make_row("van")])
     assert "Again:\n    engram run permuted-mnist van" in "\n".join(
-        method_results(papers, ["van"], STANDARD, "all.md")
+        method_results(papers, ["van"], DEFAULTS, "all.md")
     )
 
 

@@ -5,12 +5,14 @@ import sys
 import numpy as np
 import paper_world
 import pytest
-from paper_world import STANDARD, average_accuracy, make_row, told
+from paper_world import DEFAULTS, average_accuracy, make_row, told
 from scipy import stats
 
 from engram.errors import EngramError
-from engram.report import results_page, summarise, write_book
+from engram.report import summarise
 from engram.runs import write_lines
+from tools.docs.pages import write_pages
+from tools.docs.results_page import results_page
 
 LOW = "bfloat16"
 PAIR = ("mega-ii", "a-gem")
@@ -40,7 +42,7 @@ def cells(text, ending):
 
 
 def pairs(rows, *compared):
-    lines = cells(results_page(rows, STANDARD, "c", compared), "| won : lost |")
+    lines = cells(results_page(rows, DEFAULTS, "c", compared), "| won : lost |")
     return {line[0]: line[1:] for line in lines}
 
 
@@ -70,13 +72,13 @@ def test_the_difference_between_precisions_is_seed_by_seed(rows):
 )
 def test_what_differs_in_more_than_the_precision_is_not_compared(other):
     rows = [*runs("mega-ii", TF32), *runs("mega-ii", BFLOAT16, precision=LOW, **other)]
-    assert " minus " not in results_page(rows, STANDARD, "c")
+    assert " minus " not in results_page(rows, DEFAULTS, "c")
 
 
 def test_methods_that_no_precision_joins_are_refused_as_a_pair():
     rows = [*runs("mega-ii", TF32), *runs("a-gem", TF32, precision=LOW)]
     with pytest.raises(EngramError, match="both 'mega-ii' and 'a-gem' in one precision"):
-        results_page(rows, STANDARD, "c", [PAIR])
+        results_page(rows, DEFAULTS, "c", [PAIR])
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def block(tmp_path):
         page = tmp_path / "docs" / "performance.md"
         page.write_text("<!-- generated: performance precision -->\n<!-- end -->\n")
         write_lines(rows, tmp_path / "all.jsonl")
-        write_book(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
+        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
         return page.read_text().partition("\n")[2].removesuffix("\n<!-- end -->\n")
 
     return make
@@ -128,4 +130,4 @@ def test_it_is_among_the_tables_that_a_page_may_ask_for(tmp_path):
     (tmp_path / "docs" / "page.md").write_text("<!-- generated: performance x -->\n<!-- end -->\n")
     write_lines([], tmp_path / "all.jsonl")
     with pytest.raises(EngramError, match=r"There is no table of measured speed 'x'.*precision"):
-        write_book(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
+        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])

@@ -4,16 +4,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from page_reader import report
-from paper_world import STANDARD, make_row
+from paper_world import DEFAULTS, make_row
 from scipy import stats
 
 from engram.report import StandIn, summarise
-from engram.report._order import rank_correlation
-from engram.report._reproduction import reproduction
+from tools.docs.reproduction import rank_correlation, reproduction
 
 
 def page(part, rows):
-    return reproduction(part, summarise(rows), STANDARD)
+    return reproduction(part, summarise(rows), DEFAULTS)
 
 
 def short(method="mer", seed=0, **options):
@@ -53,7 +52,7 @@ def test_other_settings_and_failures_and_stand_ins_tell_nothing(monkeypatch):
     assert sentence([short("er-ace")]) == ""  # of which the paper has no number
     assert "projected" in sentence([short(precision="bfloat16")])
     known = {f"other-{'e' * 64}": StandIn("split-cifar", "pets", "Pets.")}
-    monkeypatch.setattr("engram.report._stand_ins._known", lambda: known)
+    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
     assert sentence([short(data=f"other-{'e' * 64}")]) == ""
 
 

@@ -1,11 +1,11 @@
 """The reproduction page: the paper's numbers beside ours, with receipts, and what is missing."""
 
 import pytest
-from paper_world import PAPER, STANDARD, make_row, told
+from paper_world import CLAIMS, DEFAULTS, PAPER, make_row, told
 
 from engram.errors import EngramError
 from engram.report import summarise
-from engram.report._reproduction import reproduction
+from tools.docs.reproduction import reproduction
 
 METHODS = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")
 
@@ -18,7 +18,7 @@ def rows():
 
 
 def page(part, rows):
-    return reproduction(part, summarise(rows), STANDARD)
+    return reproduction(part, summarise(rows), DEFAULTS)
 
 
 def tables(text):
@@ -96,7 +96,7 @@ def test_k2_has_three_lines(rows):
 
 def test_every_claim_has_its_mark(rows):
     (lines,) = tables(page("claims", rows))
-    assert [line[0] for line in lines] == [text.replace("<", "\\<") for text in PAPER["claims"]]
+    assert [line[0] for line in lines] == [text.replace("<", "\\<") for text in CLAIMS]
     assert {line[1] for line in lines} <= {"held", "not held", "cannot be told yet"}
     for line in lines:
         assert sum(map(int, line[2:6])) > 0

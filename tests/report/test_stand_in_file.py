@@ -7,7 +7,7 @@ import pytest
 
 from engram.errors import EngramError
 from engram.report import StandIn
-from engram.report._stand_ins import read_stand_ins
+from engram.report.stand_ins import read_stand_ins
 
 BIRDS, ANIMALS = f"other-{'b' * 64}", f"other-{'a' * 64}"
 KNOWN = StandIn("split-cub", "birds of CUB", "The network was not pretrained on ImageNet.")

@@ -4,12 +4,14 @@ from io import StringIO
 
 import pytest
 from page_reader import report
-from paper_world import PAPER, STANDARD, make_row, told
+from paper_world import DEFAULTS, PAPER, make_row, told
 from rich.console import Console
 
-from engram.report import StandIn, Verdict, judge, results_page, results_table, save_plot, summarise
-from engram.report._reproduction import reproduction
-from engram.report.html import _page, write_report
+from engram.report import StandIn, Verdict, judge, results_table, save_plot, summarise
+from engram.report.html import page as html_page
+from engram.report.html import write_report
+from tools.docs.reproduction import reproduction
+from tools.docs.results_page import results_page
 
 BIRDS, ANIMALS = f"other-{'b' * 64}", f"other-{'a' * 64}"
 LABEL = "birds of CUB, pretrained on TinyImageNet"
@@ -25,7 +27,7 @@ OFF = (-0.002, 0.001, 0.001)
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    monkeypatch.setattr("engram.report._stand_ins._known", lambda: KNOWN)
+    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: KNOWN)
 
 
 def birds(method, final, seeds=3, data=BIRDS, **settings):
@@ -50,7 +52,7 @@ def rows():
 
 
 def page(part, rows):
-    return reproduction(part, summarise(rows), STANDARD)
+    return reproduction(part, summarise(rows), DEFAULTS)
 
 
 def test_lines_on_other_data_stay_apart_and_are_told_apart():
@@ -58,14 +60,14 @@ def test_lines_on_other_data_stay_apart_and_are_told_apart():
     rows = [*real, *other, *birds("mega-ii", 0.6)]
     summaries = summarise(rows)
     assert [each.stand_in and each.stand_in.label for each in summaries] == [None, None, LABEL]
-    assert STANDARD.labels(summaries[:2]) == [
+    assert DEFAULTS.labels(summaries[:2]) == [
         "mega-ii precision=bfloat16 data=cccccccccc",
         "mega-ii precision=bfloat16 data=dddddddddd",
     ]
     assert summaries[0].setting == summaries[1].setting != summaries[2].setting
     assert len({each.setting.slug for each in summaries}) == 2
     text = results_page(
-        [*rows, *birds("a-gem", 0.5, data="c" * 64)], STANDARD, "c", [("mega-ii", "a-gem")]
+        [*rows, *birds("a-gem", 0.5, data="c" * 64)], DEFAULTS, "c", [("mega-ii", "a-gem")]
     )
     assert text.count("minus a-gem") == 1  # that on the same data
 
@@ -123,7 +125,7 @@ def test_it_is_missing_still(rows):
 
 def part_of(rows, beginning):
     claim = next(
-        each for each in judge(summarise(rows), STANDARD) if each.text.startswith(beginning)
+        each for each in judge(summarise(rows), DEFAULTS) if each.text.startswith(beginning)
     )
     return claim, claim.parts[0]
 
@@ -151,17 +153,17 @@ def test_the_table_of_claims_says_so_too(rows):
 
 
 def test_a_page_of_results_and_a_terminal_s_table_are_headed_by_it(rows, tmp_path):
-    text = results_page(rows, STANDARD, "c")
+    text = results_page(rows, DEFAULTS, "c")
     assert f"# Results: split-cub (stand-in: {LABEL}), 17 tasks of 300 examples" in text
     assert NOTE in text
-    both = results_page([*rows, make_row()], STANDARD, "c")
+    both = results_page([*rows, make_row()], DEFAULTS, "c")
     assert f"# Results: split-cub (stand-in: {LABEL}), permuted-mnist\n" in both
     console = Console(width=200, record=True, file=StringIO())
-    console.print(results_table(summarise(rows), STANDARD))
+    console.print(results_table(summarise(rows), DEFAULTS))
     shown = " ".join(console.export_text().split())
     assert f"split-cub (stand-in: {LABEL}), 17 tasks" in shown
     assert "80.58±1.94" in shown
-    plot = save_plot(summarise(rows), STANDARD, tmp_path)
+    plot = save_plot(summarise(rows), DEFAULTS, tmp_path)
     assert "stand-in-birds-of-cub" in plot.name
     assert "stand-in" in plot.with_suffix(".svg").read_text("utf-8")
 
@@ -201,19 +203,19 @@ def test_both_stand_beside_each_other_in_the_report(rows):
 
 def test_figures_for_papers_are_titled_by_it(rows, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(_page, "save_figure", lambda title, *_: drawn.append(title))
-    write_report(rows, STANDARD, tmp_path / "report.html")
+    monkeypatch.setattr(html_page, "save_figure", lambda title, *_: drawn.append(title))
+    write_report(rows, DEFAULTS, tmp_path / "report.html")
     assert drawn == [TITLE] * 3  # accuracy, LCA, the bars
 
 
 def test_bars_have_no_diamonds_of_the_papers_which_are_of_other_data(rows, tmp_path, monkeypatch):
     saved = []
-    monkeypatch.setattr(_page, "save_figure", lambda _, charts, *__: saved.extend(charts))
+    monkeypatch.setattr(html_page, "save_figure", lambda _, charts, *__: saved.extend(charts))
     real = [*birds("mega-ii", 0.8, data="c" * 64), *birds("a-gem", 0.7, data="c" * 64)]
     for some, diamonds in ((rows, False), (real, True)):
         ((section,), words) = report(some).data.values(), report(some).words
         saved.clear()
-        write_report(some, STANDARD, tmp_path / "report.html")
+        write_report(some, DEFAULTS, tmp_path / "report.html")
         drawn = [series for chart in section["charts"].values() for series in chart["series"]]
         assert any(series["paper"] for series in drawn) == diamonds
         assert any(series.paper for chart in saved for series in chart.series) == diamonds
@@ -223,22 +225,22 @@ def test_bars_have_no_diamonds_of_the_papers_which_are_of_other_data(rows, tmp_p
 
 def test_what_was_typed_is_the_command_where_data_lies_nobody_knows_where():
     (summary,) = summarise(birds("mega-ii", 0.8))
-    assert STANDARD.command(summary) == summary.commands[0]
+    assert DEFAULTS.command(summary) == summary.commands[0]
     typed = "engram run table:sales.csv van --set target=bought"
     own = make_row(
         "van", benchmark="table-sales-0123456789", examples=9, data="0123456789", command=typed
     )
-    assert STANDARD.command(*summarise([own])) == typed
+    assert DEFAULTS.command(*summarise([own])) == typed
 
 
 def test_the_precision_is_no_setting_of_the_papers_but_is_told():
     usual = [make_row("van", seed, "split-cub", data=BIRDS) for seed in range(2)]
     other = birds("van", 0.6, seeds=3)
     (summary,) = summarise(other)
-    assert STANDARD.printed(summary, "average_accuracy").mean == 53.89
-    assert STANDARD.label(summary) == "van precision=bfloat16"
+    assert DEFAULTS.printed(summary, "average_accuracy").mean == 53.89
+    assert DEFAULTS.label(summary) == "van precision=bfloat16"
     (strange,) = summarise(birds("van", 0.5, learning_rate=1.0))
-    assert STANDARD.printed(strange, "average_accuracy") is None
-    assert STANDARD.strangeness(summary) < STANDARD.strangeness(strange)
+    assert DEFAULTS.printed(strange, "average_accuracy") is None
+    assert DEFAULTS.distance(summary) < DEFAULTS.distance(strange)
     both = page("split-cub", [*other, *usual])  # the usual one speaks, though it has fewer seeds
     assert f"| van | {told(usual, 'average_accuracy')} | 53.89 ± 2.00 |" in both

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from paper_world import STANDARD, make_row
+from paper_world import DEFAULTS, make_row
 
 from engram.report import summarise
-from engram.report._performance import NOT_MEASURED
-from engram.report._whole_runs import whole_runs_block
+from tools.docs.performance import NOT_MEASURED, whole_runs_block
 
 
 def stack(method, seeds, seconds, stacked=5, **changed):
@@ -17,7 +16,7 @@ def stack(method, seeds, seconds, stacked=5, **changed):
 
 
 def lines(rows):
-    told = whole_runs_block(summarise(rows), STANDARD).splitlines()[2:]
+    told = whole_runs_block(summarise(rows), DEFAULTS).splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in told]
 
 
@@ -56,4 +55,4 @@ def test_every_five_that_trained_together_are_a_line():
     ],
 )
 def test_nothing_else_is(rows):
-    assert whole_runs_block(summarise(rows), STANDARD) == NOT_MEASURED
+    assert whole_runs_block(summarise(rows), DEFAULTS) == NOT_MEASURED

@@ -14,29 +14,25 @@ sys.path.append(str(Path(__file__).parent))
 import torch
 from harness import note, stamp
 
-from engram.methods import laid
 from engram.protocol import Checkpoint, specify
-from engram.protocol._build import build_method, build_stream
-from engram.protocol._record import Record
-from engram.protocol._trainer import Trainer
+from engram.protocol.records import Record
+from engram.protocol.trainer import RunState, build_method, build_stream
 
 SAVES = 7
 
 
-def late_trainer(spec, seeds, checkpoint):
+def late_state(spec, seeds):
     """Return a run that is in its last task: its memory is full, and nothing was learned."""
     stream = build_stream(spec, seeds, "cpu")
     method = build_method([spec] * len(stream.seeds), stream, "cpu")
     for task in range(spec.tasks):
-        examples = laid(method, stream.train(task))
+        examples = method.stage_examples(stream.train(task))
         method.begin_task(task, examples.labels)
         if task < spec.tasks - 1:
             method.bank.end_task()
     record = Record(len(seeds), spec.tasks)
     record.curves = [[torch.zeros(len(seeds))] * 11 for _ in range(spec.tasks)]
-    trainer = Trainer(spec, method, stream, record, None, checkpoint, time.perf_counter())
-    trainer._watch.begin(-(-spec.examples // spec.settings["batch_size"]))
-    return trainer
+    return RunState(spec.tasks, method, record, time.perf_counter())
 
 
 def measure(seeds):
@@ -44,10 +40,10 @@ def measure(seeds):
     spec, taken = specify("permuted-mnist", "mega-ii"), []
     with tempfile.TemporaryDirectory() as folder:
         place = Checkpoint(Path(folder) / "run.safetensors", 0)
-        trainer = late_trainer(spec, list(range(seeds)), place)
+        state = late_state(spec, list(range(seeds)))
         for step in range(SAVES):
             started = time.perf_counter()
-            trainer._boundary(spec.tasks - 1, step + 1)
+            state.save(place, spec.tasks - 1, step + 1)
             taken.append(time.perf_counter() - started)
         return {"seconds": round(statistics.median(taken), 4), "bytes": place.path.stat().st_size}
 

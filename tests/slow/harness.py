@@ -26,7 +26,7 @@ from tiny_worlds import run_whole, tiny_spec
 
 from engram.methods import names
 from engram.protocol import Checkpoint, Outcome
-from engram.protocol._checkpoint_state import encode
+from engram.protocol.checkpoint import encode
 from engram.runs import Checkpoints, Store, Unit
 from engram.runs._shift import Shift
 

@@ -10,19 +10,19 @@ import tempfile
 import time
 from pathlib import Path
 
-import page
 import pytest
 from harness import SUBJECTS, in_a_process, result, train
 
 from engram.methods import names
 from engram.runs import Store
+from tools.docs import reliability
 
 HERE = Path(__file__).parent
 
 
 def test_the_page_has_the_counts():
-    counts = json.loads(page.COUNTS.read_text())
-    assert page.PAGE.read_text() == page.filled(page.PAGE.read_text(), counts)
+    counts = json.loads(reliability.COUNTS.read_text())
+    assert reliability.PAGE.read_text() == reliability.filled(reliability.PAGE.read_text(), counts)
     assert counts["cpu"]["identical"] == counts["cpu"]["kills"] >= 100
     assert all(each["percent"] < 1 for each in counts["cost"]["stacked"].values())
 

@@ -133,6 +133,12 @@ def read(tmp_path, monkeypatch):
     return read
 
 
+def test_the_mark_that_some_editors_begin_a_file_with_is_no_mistake(read):
+    assert read(f"\ufeff{GOOD}") == read(GOOD)
+    with pytest.raises(EngramError, match=r"^mine\.toml, line 1, titel: "):
+        read('\ufefftitel = "x"\n')
+
+
 def test_one_s_own_study_says_what_is_run(read):
     study = read(GOOD)
     assert (study.name, study.title) == ("mine", "Mine")

@@ -11,8 +11,16 @@ import typer
 
 from engram import __version__
 from engram.cli import _findings, _training
-from engram.cli._options import DataOption, DeviceOption, JsonOption, one_sentence, use_data
+from engram.cli._options import (
+    DataOption,
+    DeviceOption,
+    JsonOption,
+    importing,
+    one_sentence,
+    use_data,
+)
 from engram.errors import EngramError
+from engram.terminal import guarded_streams
 
 app = typer.Typer(
     help="Lifelong learning with an episodic memory: run the paper's experiments.",
@@ -31,21 +39,32 @@ app.command()(_findings.report)
 
 
 def main() -> None:
-    """Run the command line."""
-    _open_streams()
-    for stream in (sys.stdout, sys.stderr):  # a path or an old terminal may not take every letter
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    app(prog_name="engram")
+    """Run the command line; all that it prints passes `engram.terminal`."""
+    with guarded_streams() as streams:
+        code: str | int | None = 0
+        try:
+            app(prog_name="engram")
+        except SystemExit as ended:
+            code = ended.code
+        except OSError as error:  # of the streams: of any other one a command makes a sentence
+            code = _lost(error)
+        for stream in streams:
+            try:
+                stream.flush()
+            except OSError as error:
+                with Path(os.devnull).open("w") as nowhere:  # or Python tries again, and complains
+                    os.dup2(nowhere.fileno(), stream.fileno())
+                if stream is streams[0]:
+                    code = code or _lost(error)
+        sys.exit(code)
 
 
-def _open_streams() -> None:
-    """Give a process that was started without one of its three streams one that leads nowhere."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # in this order they take the numbers 0, 1 and 2
-            stream = Path(os.devnull).open(mode)  # noqa: SIM115 (as long as the process lives)
-            os.set_inheritable(stream.fileno(), True)  # or else it is closed in the workers
-            setattr(sys, name, stream)
+def _lost(error: OSError) -> int:
+    """Return the exit code for what stdout did not take, and say so; a reader may have enough."""
+    if isinstance(error, BrokenPipeError):
+        return 1
+    print(f"engram: Not all could be printed: {error.strerror}.", file=sys.stderr)
+    return 2
 
 
 def _show_version(wanted: bool) -> None:
@@ -56,12 +75,18 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _engram(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (its callback does it)
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    pass
+    with one_sentence():
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # of which torch would die when it is imported
+            raise EngramError(
+                "The folder that this is called in is gone: go to another one."
+            ) from None
 
 
 @data_app.callback(invoke_without_command=True)
@@ -78,7 +103,8 @@ def _listing(context: typer.Context, data: DataOption = None, json: JsonOption =
         return
     with one_sentence():
         use_data(data)
-        from engram.cli import _data
+        with importing():
+            from engram.cli import _data
 
         _data.listing(folder=data, as_json=json)
 
@@ -91,7 +117,8 @@ def fetch(
 ) -> None:
     """Download a data set, check it and unpack it, unless it is here."""
     with one_sentence():
-        from engram.cli import _data
+        with importing():
+            from engram.cli import _data
 
         _data.fetch(name, folder=data or context.obj)
 
@@ -113,7 +140,9 @@ def bench(
 ) -> None:
     """Measure what training steps cost on this machine."""
     with one_sentence():
-        from engram.cli import _bench
+        with importing():
+            import engram.bench  # noqa: F401 (and torch with it)
+            from engram.cli import _bench
 
         _bench.bench(tables or [], device=device, json_path=json)
 

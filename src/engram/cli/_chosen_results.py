@@ -13,6 +13,8 @@ from engram.errors import unknown
 
 _ABOUT = ("benchmark", "tasks", "examples", "split", "method")
 _PLACE = re.compile("(folder|table):.")
+_FORMULA = re.compile("[=+\\-@＝＋－＠\t\r\n]")  # the wide ones are East Asian keyboards'
+_NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf)", re.IGNORECASE)
 _MEASURES = ("average_accuracy", "forgetting", "lca_10")
 
 
@@ -59,27 +61,39 @@ class Chosen:
 
 
 def write_csv(rows: Sequence[runs.Row]) -> None:
-    """Print a line for each run, the newest of those that are the same."""
+    """Print a line for each run, the newest of those that are the same; see `plain_cell`."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     receipts = ("seconds", "device", "created", "failure", "data", "address")
     writer.writerow([*_ABOUT, "settings", "seed", *_MEASURES, *receipts])
     for summary in report.summarise(rows):
         for row in summary.rows:
             measured = [report.measure(row, name) for name in _MEASURES]
-            writer.writerow(
-                [
-                    *(_about(row, name) for name in _ABOUT),
-                    runs.canonical(row.identity["settings"]),
-                    row.seed,
-                    *("" if value is None else value for value in measured),
-                    row.seconds,
-                    row.device,
-                    row.created,
-                    row.outcome["failure"] or "",
-                    row.identity["data"],
-                    row.address,
-                ]
-            )
+            cells = [
+                *(_about(row, name) for name in _ABOUT),
+                runs.canonical(row.identity["settings"]),
+                row.seed,
+                *("" if value is None else value for value in measured),
+                row.seconds,
+                row.device,
+                row.created,
+                row.outcome["failure"] or "",
+                row.identity.get("data", ""),
+                row.address,
+            ]
+            writer.writerow(map(plain_cell, cells))
+
+
+def plain_cell(cell: object) -> object:
+    """Return a cell of which a spreadsheet makes no formula, whoever wrote it.
+
+    A text that begins like one, and is no number, has an apostrophe before it.
+
+    >>> [plain_cell(cell) for cell in ("=1+1", "-1.5", -1.5, "cpu")]
+    ["'=1+1", '-1.5', -1.5, 'cpu']
+    """
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
 
 
 def _about(row: runs.Row, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    Progress,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -22,14 +19,15 @@ from rich.progress import (
 from rich.table import Table
 
 from engram import data
-from engram.cli._console import stdout_console
+from engram.cli._console import print_json, stderr_bars, stdout_console
+from engram.terminal import one_line
 
 
 def listing(*, folder: Path | None = None, as_json: bool = False) -> None:
     """Print what can be had: where it is, its size and licence, where it would come from."""
     found = data.sources(folder)
     if as_json:
-        print(json.dumps({"sources": [_entry(source) for source in found]}, indent=1))
+        print_json({"sources": [_entry(source) for source in found]})
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
@@ -38,7 +36,7 @@ def listing(*, folder: Path | None = None, as_json: bool = False) -> None:
     table.add_column("licence")
     table.add_column("from", overflow="fold")
     for source in found:
-        here = "not here" if source.present is None else str(source.present)
+        here = "not here" if source.present is None else one_line(source.present)
         table.add_row(source.name, here, _size(source.bytes), source.licence, source.urls[0])
     stdout_console().print(table)
 
@@ -47,7 +45,7 @@ def fetch(name: str, *, folder: Path | None = None) -> None:
     """Download one of them unless it is here, and print where it lies."""
     with _bar(name) as progress:
         place = data.fetch(name, folder, progress=progress)
-    print(place)
+    print(one_line(place))
 
 
 def _entry(source: data.Source) -> dict[str, Any]:
@@ -79,6 +77,6 @@ def _bar(name: str) -> Iterator[data.Progress | None]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+    with stderr_bars(*columns) as display:
         task = display.add_task(name, total=None)
         yield lambda here, total: display.update(task, completed=here, total=total)

@@ -15,6 +15,7 @@ from engram.cli._options import (
     DeviceOption,
     JsonOption,
     StoreOption,
+    importing,
     one_sentence,
     use_data,
 )
@@ -45,8 +46,9 @@ def reproduce(
     """
     with one_sentence():
         use_data(data)
-        import engram.protocol
-        from engram.cli import _reproduce
+        with importing():
+            import engram.protocol
+            from engram.cli import _reproduce
 
         code = _reproduce.reproduce(
             target,
@@ -77,13 +79,26 @@ def results(
         Path | None,
         typer.Option(metavar="FILE", help="First take in those of a store, or JSON-lines."),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Hold everything in the store to its checksums and say what is damaged; with "
+            "--export, write what is whole.",
+        ),
+    ] = False,
 ) -> None:
     """Show the results in a store; take in others, or write a file."""
     with one_sentence():
-        import engram.protocol
-        from engram.cli import _results
-        from engram.cli._chosen_results import Chosen
+        with importing():
+            import engram.protocol
+            from engram.cli import _results
+            from engram.cli._chosen_results import Chosen
 
+        if verify:
+            chosen = {"benchmark": benchmark, "method": method, "split": split, "device": device}
+            others = {**chosen, "merge": merge, "json": json or None, "csv": csv or None}
+            raise typer.Exit(_results.verify(store, export=export, others=others))
         _results.show(
             store,
             engram.protocol,
@@ -107,7 +122,8 @@ def report(
     The figures, for papers, lie in a folder beside the page.
     """
     with one_sentence():
-        import engram.protocol
-        from engram.cli import _report
+        with importing():
+            import engram.protocol
+            from engram.cli import _report
 
         _report.write(store, engram.protocol, out=out)

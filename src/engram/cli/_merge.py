@@ -32,6 +32,8 @@ def merge_into(path: Path, source: Path) -> None:
 
 def _is_store(path: Path) -> bool:
     try:
+        if path.exists() and not path.is_file():  # a pipe gives its beginning once
+            return False
         with path.open("rb") as file:
             return file.read(len(_SQLITE)) == _SQLITE
     except OSError as error:

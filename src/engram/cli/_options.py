@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from engram.cli._signals import CODES, STOPPED, staked
 from engram.errors import EngramError
 from engram.runs import DEFAULT_STORE as DEFAULT_STORE
 from engram.runs import Terminated
@@ -49,7 +52,6 @@ DeterministicOption = Annotated[
     typer.Option("--deterministic", help="Let a GPU end with the same bits each time; slower."),
 ]
 CHECKPOINT_EVERY = 60.0
-RESUME_ME = 75  # EX_TEMPFAIL of sysexits.h
 
 
 def use_data(folder: Path | None) -> None:
@@ -78,23 +80,33 @@ def recording(what: str | None, every: int) -> int:
 def one_sentence() -> Iterator[None]:
     """Turn a user's mistake into one sentence and exit code 2, Ctrl-C into 130, SIGTERM into 75.
 
+    What is stopped says so in one line as well. Imports that take time belong into `importing`.
     Files and folders that are made meanwhile can be written by nobody outside the user's group.
     """
     mask = os.umask(0)
     os.umask(mask | stat.S_IWOTH)
     try:
-        yield
+        with staked(True):
+            yield
     except EngramError as error:
-        typer.echo(f"engram: {error}", err=True)
+        print(f"engram: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except BrokenPipeError:
         raise  # whoever reads our output has had enough
     except OSError as error:  # a path that no file can have, a disk that takes no more
-        typer.echo(f"engram: {EngramError(f'{error}.')}", err=True)
+        print(f"engram: {EngramError(f'{error}.')}", file=sys.stderr)
         raise typer.Exit(2) from None
-    except Terminated:
-        raise typer.Exit(RESUME_ME) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stopped:
+        print(str(stopped) or STOPPED, file=sys.stderr)
+        heard = signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT
+        raise typer.Exit(CODES[heard]) from None
     finally:
         os.umask(mask)
+
+
+def importing() -> AbstractContextManager[None]:
+    """Let a signal end the process then and there, as imports leave nothing to be saved.
+
+    A library may swallow what is raised in the middle of an import, or print a traceback of it.
+    """
+    return staked(False)

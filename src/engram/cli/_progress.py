@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from engram import runs
+from engram.cli._console import stderr_bars
 from engram.cli._pace import Pace
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def progress_listener(units: Sequence[runs.Unit]) -> Iterator[runs.Listener]:
         BarColumn(bar_width=24),
         TextColumn("{task.fields[where]}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+    with stderr_bars(*columns) as display:
         yield Bars(Pace(units), display)
 
 
@@ -97,7 +97,7 @@ class Bars:
 
     def told(self, unit: runs.Unit, line: str) -> None:
         """Leave a line."""
-        self._display.console.print(f"{unit.name}: {line}", markup=False, highlight=False)
+        self._display.console.print(f"{unit.name}: {line}")
 
     def cut(self, unit: runs.Unit, line: str) -> None:
         """Take a unit's bar away; leave the line."""
@@ -112,7 +112,7 @@ class Bars:
         self._remove(unit)
         if failure is not None:
             text = f"{unit.name} failed: {failure}"
-            self._display.console.print(text, markup=False, highlight=False)
+            self._display.console.print(text)
         self._move_all()
 
     def _remove(self, unit: runs.Unit) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from engram import report, runs
 from engram.report.html import write_report
+from engram.terminal import one_line
 
 
 def write(store: Path, laboratory: runs.Laboratory, *, out: Path | None = None) -> None:
@@ -13,7 +14,7 @@ def write(store: Path, laboratory: runs.Laboratory, *, out: Path | None = None) 
     with runs.Store(store, read_only=True) as opened:
         rows = opened.rows()
     page = store.parent / "report.html" if out is None else out
-    figures = write_report(rows, report.Standard(laboratory), page)
-    print(f"Report: {page}")
+    figures = write_report(rows, report.PaperDefaults(laboratory), page)
+    print(f"Report: {one_line(page)}")
     if figures is not None:
-        print(f"Figures for papers: {figures}")
+        print(f"Figures for papers: {one_line(figures)}")

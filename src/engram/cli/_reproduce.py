@@ -14,9 +14,11 @@ from engram.cli import _report
 from engram.cli._choices import count
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._run import Executor, execute
+from engram.cli._signals import on_stop
 from engram.cli._study_table import show_plan
 from engram.errors import EngramError
 from engram.studies import Planned, Study, plan, read_study
+from engram.terminal import one_line
 
 _MOST_RUNS = 100_000  # of a study: they are listed one by one
 
@@ -55,7 +57,8 @@ def reproduce(
     command = _command(target, seeds, device)
     with runs.Store(store) as opened:
         failures = execute(units, opened, laboratory, command, place, executor, checkpoint_every)
-    _report.write(store, laboratory)
+    with on_stop("Stopped: what is finished is stored, and the same command writes the report."):
+        _report.write(store, laboratory)
     return 1 if failures or absent else 0
 
 
@@ -90,7 +93,8 @@ def _looked_at(path: Path) -> Iterator[runs.Store]:
 def _tell(planned: Sequence[Planned], title: str) -> list[Planned]:
     """Say what is to be done and what cannot be, and return the latter."""
     wanted = sum(each.seeds for each in planned)
-    print(f"{title}: {_missing(planned):,} of {count(wanted, 'run')} to do.", file=sys.stderr)
+    to_do = f"{_missing(planned):,} of {count(wanted, 'run')} to do."
+    print(f"{one_line(title)}: {to_do}", file=sys.stderr)
     absent = [each for each in planned if each.absent]
     for sentence in dict.fromkeys(f"{each.spec.benchmark}: {each.absent}" for each in absent):
         print(f"Left out, {sentence}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engram import runs
+from engram.cli._console import print_json
 from engram.cli._tuned import Chosen
 from engram.errors import EngramError, unknown
+from engram.terminal import one_line
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
@@ -129,12 +130,12 @@ def list_settings(request: Request, laboratory: runs.Laboratory, *, as_json: boo
         values = {spec.method: dict(spec.settings) for spec in specify(request, laboratory)}
     if as_json:
         listed = [{"method": method, "settings": values[method]} for method in values]
-        print(json.dumps({"benchmark": request.benchmark, "methods": listed}, indent=1))
+        print_json({"benchmark": request.benchmark, "methods": listed})
         return
     for method, items in helps.items():
-        print(f"{method} on {request.benchmark}")
+        print(f"{method} on {one_line(request.benchmark)}")
         for item in items:
-            value = f"{item.name}={values[method][item.name]}"
+            value = one_line(f"{item.name}={values[method][item.name]}")
             print(f"  {value:<34} {item.help}")
 
 

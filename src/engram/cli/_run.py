@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from engram import report, runs
 from engram.cli._choices import count
-from engram.cli._console import stdout_console
+from engram.cli._console import print_json, stdout_console
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._progress import progress_listener
 from engram.cli._request import Request, specify
+from engram.cli._signals import on_stop
+from engram.terminal import one_line
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
@@ -68,10 +69,12 @@ def train(
             for seed in seeds
             if (row := opened.newest(runs.address(identity, seed))) is not None
         ]
-    _print(found, specs, laboratory, store.parent, as_json)
-    if tensorboard is not None:
-        written = report.write_scalars(found, tensorboard)
-        print(f"TensorBoard: {count(written, 'run')} new in {tensorboard}", file=sys.stderr)
+    with on_stop("Stopped: what is finished is stored, and the same command shows and plots it."):
+        _print(found, specs, laboratory, store.parent, as_json)
+        if tensorboard is not None:
+            written = report.write_scalars(found, tensorboard)
+            told = f"TensorBoard: {count(written, 'run')} new in {one_line(tensorboard)}"
+            print(told, file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -86,22 +89,18 @@ def execute(
 ) -> int:
     """Train the units with a progress bar, saved every so many seconds; return how many failed."""
     checkpoints = runs.Checkpoints.beside(store, checkpoint_every, laboratory)
-    try:
-        with progress_listener(units) as listener:
-            return executor(
-                units,
-                store,
-                laboratory.run,
-                device=device,
-                command=command,
-                listener=listener,
-                checkpoints=checkpoints,
-            )
-    except KeyboardInterrupt:
-        rest = "does the rest" if checkpoints is None else "goes on from where the rest was saved"
-        message = f"Stopped: what is finished is stored, and the same command {rest}."
-        print(message, file=sys.stderr)
-        raise
+    rest = "does the rest" if checkpoints is None else "goes on from where the rest was saved"
+    message = f"Stopped: what is finished is stored, and the same command {rest}."
+    with on_stop(message), progress_listener(units) as listener:
+        return executor(
+            units,
+            store,
+            laboratory.run,
+            device=device,
+            command=command,
+            listener=listener,
+            checkpoints=checkpoints,
+        )
 
 
 def _print(
@@ -112,17 +111,17 @@ def _print(
     as_json: bool,
 ) -> None:
     summaries = report.summarise(rows)
-    standard = report.Standard(laboratory)
+    defaults = report.PaperDefaults(laboratory)
     if as_json:
         entries = [report.as_json(summary) for summary in summaries]
-        print(json.dumps({"benchmark": specs[0].benchmark, "results": entries}, indent=1))
+        print_json({"benchmark": specs[0].benchmark, "results": entries})
     elif summaries:
-        stdout_console().print(report.results_table(summaries, standard))
-        for sentence in report.told_chance(summaries):
+        stdout_console().print(report.results_table(summaries, defaults))
+        for sentence in report.majority_baseline(summaries):
             print(sentence)
     for summary in summaries:
-        if told := report.told_failures(summary):
-            print(f"{standard.label(summary)}: {told}.", file=sys.stderr)
-    plot = report.save_plot(summaries, standard, folder)
+        if message := report.failure_message(summary):
+            print(f"{defaults.label(summary)}: {message}.", file=sys.stderr)
+    plot = report.save_plot(summaries, defaults, folder)
     if plot is not None:
-        print(f"Plot: {plot}", file=sys.stderr if as_json else sys.stdout)
+        print(f"Plot: {one_line(plot)}", file=sys.stderr if as_json else sys.stdout)

@@ -12,6 +12,7 @@ from engram import runs
 from engram.cli._choices import count
 from engram.cli._console import stdout_console
 from engram.studies import Planned, Study, Timings, published, taken
+from engram.terminal import one_line
 
 _COLUMNS = ("benchmark", "tasks", "examples", "method", "runs", "to do", "each", "in all")
 _TEXTS = ("benchmark", "method")
@@ -45,7 +46,8 @@ def show_plan(
     """Print a line for each method in each setting, and what it comes to."""
     name, side_by_side = _device_name(device), runs.crew_size(device)
     clock = _Clock(rows, name)
-    table = Table(title=study.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    title = one_line(study.title)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
     known, unknown, borrowed = 0.0, 0, False

@@ -18,6 +18,7 @@ from engram.cli._options import (
     JsonOption,
     SetOption,
     StoreOption,
+    importing,
     one_sentence,
     recording,
     use_data,
@@ -79,9 +80,10 @@ def run(
     """
     with one_sentence():
         use_data(data)
-        import engram.protocol
-        from engram.cli._request import Request, list_settings
-        from engram.cli._run import train
+        with importing():
+            import engram.protocol
+            from engram.cli._request import Request, list_settings
+            from engram.cli._run import train
 
         request = Request(
             benchmark,
@@ -132,9 +134,10 @@ def tune(
     """
     with one_sentence():
         use_data(data)
-        import engram.protocol
-        from engram.cli import _tune
-        from engram.cli._request import TuningRequest
+        with importing():
+            import engram.protocol
+            from engram.cli import _tune
+            from engram.cli._request import TuningRequest
 
         request = TuningRequest(
             benchmark,

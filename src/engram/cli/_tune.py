@@ -14,11 +14,12 @@ from rich.text import Text
 
 from engram import report, runs
 from engram.cli._choices import command, score_text, values_text
-from engram.cli._console import stdout_console
+from engram.cli._console import print_json, stdout_console
 from engram.cli._options import CHECKPOINT_EVERY
 from engram.cli._request import TuningRequest, parse
 from engram.cli._run import Executor, execute
 from engram.errors import EngramError
+from engram.terminal import one_line
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
@@ -115,7 +116,7 @@ def _keep(choice: runs.Choice, store: runs.Store) -> None:
 
 def _print(choice: runs.Choice, usage: str, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**choice.as_json(), "remark": _remark(choice)}, indent=1))
+        print_json({**choice.as_json(), "remark": _remark(choice)})
         return
     best, *others = choice.ranking
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -130,7 +131,7 @@ def _print(choice: runs.Choice, usage: str, as_json: bool) -> None:
     stdout_console().print(table)
     if remark := _remark(choice):
         print(remark)
-    print(f"Chosen: {values_text(best.settings)}. To use it: {usage}")
+    print(one_line(f"Chosen: {values_text(best.settings)}. To use it: {usage}"))
 
 
 def _remark(choice: runs.Choice) -> str | None:

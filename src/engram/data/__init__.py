@@ -1,14 +1,11 @@
 """The data under the streams: official archives and folders, decoded once."""
 
-from engram.data._catalogue import Source
-from engram.data._download import Progress
-from engram.data._fetch import fetch
-from engram.data._images import ImageSet
-from engram.data._load import checksum, load, sources
-from engram.data._photo_tree import Group, natural
-from engram.data._photos import Photos, load_photos
-from engram.data._tables import Columns, read_table
-from engram.data._weights import load_weights, weights_checksum
+from engram.data.catalogue import Source, checksum, load, sources
+from engram.data.download import Progress, fetch
+from engram.data.images import ImageSet
+from engram.data.photos import Group, Photos, load_photos, natural
+from engram.data.tables import Columns, read_table
+from engram.data.weights import load_weights, weights_checksum
 
 __all__ = [
     "Columns",

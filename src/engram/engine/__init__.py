@@ -1,13 +1,16 @@
 """Stacked training: R runs as one, on resident data."""
 
-from engram.engine._bank import Bank
-from engram.engine._by_run import ByRun, RuleByRun, absorbed
-from engram.engine._mixture import gram
-from engram.engine._objective import Objective, cross_entropy
-from engram.engine._recorded import TOGETHER, WARM_UP, Recorded, recording
-from engram.engine._replayed import Replayed
-from engram.engine._rows import Rows
-from engram.engine._unchecked import unchecked
+from engram.engine.cuda_graphs import (
+    TOGETHER,
+    WARM_UP,
+    CudaGraphFunction,
+    CudaGraphLoop,
+    capturing,
+    unchecked,
+)
+from engram.engine.loss import Objective, cross_entropy
+from engram.engine.memory import Bank, ExampleStore
+from engram.engine.rows import ByRun, Rows, RuleByRun, absorbed, gram
 from engram.streams import Batch
 
 __all__ = [
@@ -16,14 +19,15 @@ __all__ = [
     "Bank",
     "Batch",
     "ByRun",
+    "CudaGraphFunction",
+    "CudaGraphLoop",
+    "ExampleStore",
     "Objective",
-    "Recorded",
-    "Replayed",
     "Rows",
     "RuleByRun",
     "absorbed",
+    "capturing",
     "cross_entropy",
     "gram",
-    "recording",
     "unchecked",
 ]

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
+from engram.gradients._finite import Check
 from engram.gradients._loss import check_loss, compared_value
-from engram.gradients._matrix import Gradient
-from engram.gradients._mix import Mix, check_rule, mix_rows, weigh
-from engram.gradients._rows import clear_gradients, differentiate
+from engram.gradients._matrix import Gradient, check_rows
+from engram.gradients._mix import Mix, check_gradient, check_rule, mix_rows, weigh
+from engram.gradients._parallel import (
+    GroupChoice,
+    Names,
+    Ranks,
+    check_group,
+    ranks_of,
+    refuse_sharded,
+    tell,
+)
+from engram.gradients._rows import CURRENT, clear_gradients, differentiate
 from engram.rules import Rule
+
+NamedLoss: TypeAlias = tuple[Hashable, Tensor, Tensor | float | None]
+"""A row's name, its loss, and what the rule compares: None for the loss itself."""
 
 
 def backward(
@@ -21,6 +35,8 @@ def backward(
     rule: Rule,
     *,
     values: Sequence[Tensor | float] | None = None,
+    process_group: GroupChoice = None,
+    check_finite: bool = True,
 ) -> Mix:
     """Set ``.grad`` to the rule's mixture of the gradients of ``losses``, the current one first.
 
@@ -32,6 +48,10 @@ def backward(
         parameters: the vector that is differentiated; what their ``.grad`` held is replaced.
         rule: how the rows are weighed.
         values: what the rule compares, >= 0 each, where it is not the losses themselves.
+        process_group: the ranks that take the step together, as for a `GradientMixer`.
+        check_finite: whether a loss or a gradient that is not finite is refused, and ``.grad``
+            left None. On a GPU the host waits for the answer in every call; a `GradientMixer` does
+            not. With False, what is not finite is found in ``.grad`` and in the ``Mix``.
 
     >>> import torch
     >>> from engram.rules import MEGA1
@@ -42,20 +62,187 @@ def backward(
     >>> weight.grad
     tensor([18.])
     """
-    check_rule(rule)
-    unique = _unique(parameters)
-    compared = _compared(losses, values)
-    if rule.needs_gram:
-        return mix_rows(rule, compared, _rows(losses, unique), unique)
-    mix = weigh(rule, compared)
-    clear_gradients(unique)
-    shares = zip(mix.weights.unbind(), losses, strict=True)
+    check_group(process_group)
+    ranks = ranks_of(process_group)
     try:
-        torch.autograd.backward(losses, [w.to(loss.dtype).view(loss.shape) for w, loss in shares])
+        check_rule(rule)
+        unique = _unique(parameters)
+        compared = _compared(losses, values)
+        names = _names([None] * len(losses))
+        rows = _rows(losses, unique) if rule.needs_gram else []
+        if ranks is not None:
+            check_rows(rows)
+    except Exception as error:
+        tell(ranks, error)
+        raise
+    if not rule.needs_gram:
+        return _mix_once(rule, names, losses, compared, unique, ranks, check=check_finite)
+    if ranks is not None:
+        names, compared, rows = ranks.average_rows(
+            names, compared, rows, unique, unique, absent=False
+        )
+    return mix_rows(rule, names, compared, rows, unique, check=check_finite)
+
+
+def backward_each(
+    losses: Iterable[tuple[Tensor, Tensor | float]],
+    parameters: Iterable[Tensor],
+    rule: Rule,
+    *,
+    process_group: GroupChoice = None,
+    check_finite: bool = True,
+) -> Mix:
+    """Do what `backward` does for losses that come one by one: one graph is there at a time.
+
+    Args:
+        losses: pairs of a loss and the value that the rule compares, best from a generator; the
+            reference losses first, the current one last.
+        parameters: the vector that is differentiated; what their ``.grad`` held is replaced.
+        rule: how the rows are weighed.
+        process_group: the ranks that take the step together, as for a `GradientMixer`.
+        check_finite: as for `backward`.
+
+    >>> import torch
+    >>> from engram.rules import MEGA2
+    >>> weight = torch.tensor([3.0, 4.0], requires_grad=True)
+    >>> losses = ((loss, loss) for loss in (9 * weight[1], 3 * weight[0]))
+    >>> backward_each(losses, [weight], MEGA2()).losses
+    tensor([ 9., 36.])
+    """
+    check_group(process_group)
+    ranks = ranks_of(process_group)
+    try:
+        check_rule(rule)
+        unique = _unique(parameters)
+    except EngramError as error:
+        tell(ranks, error)
+        raise
+    return _mix_each(_pairs(losses), unique, rule, ranks, check=check_finite)
+
+
+def mix_losses(
+    losses: Iterable[NamedLoss],
+    parameters: Sequence[Tensor],
+    rule: Rule,
+    *,
+    process_group: GroupChoice,
+    check: Check,
+) -> Mix:
+    """Do what `backward` does, for losses that are computed here, each when its turn has come.
+
+    An error in computing them is one on every rank. The current loss comes last. A row that only
+    some ranks have is the mean of theirs.
+    """
+    ranks = ranks_of(process_group)
+    if rule.needs_gram:
+        return _mix_each(losses, parameters, rule, ranks, check=check, absent=True)
+    try:
+        refuse_sharded(parameters)
+        given = list(losses)
+        given.insert(0, given.pop())
+        names = [name for name, _, _ in given]
+        rows = [loss for _, loss, _ in given]
+        for loss in rows:
+            check_loss(loss)
+        values = [compared_value(loss, value) for _, loss, value in given]
+    except Exception as error:
+        tell(ranks, error)
+        raise
+    return _mix_once(rule, names, rows, values, parameters, ranks, check=check, absent=True)
+
+
+def _mix_each(
+    losses: Iterable[NamedLoss],
+    parameters: Sequence[Tensor],
+    rule: Rule,
+    ranks: Ranks | None,
+    *,
+    check: Check,
+    absent: bool = False,
+) -> Mix:
+    """Differentiate each loss by itself, one graph at a time; the current one comes last."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    if len(trained) < len(parameters):
+        clear_gradients(parameters)
+    given: list[Hashable] = []
+    values: list[Tensor] = []
+    rows: list[Gradient] = []
+    try:
+        refuse_sharded(parameters)
+        for name, loss, value in losses:
+            check_loss(loss)
+            given.append(name)
+            values.append(compared_value(loss, value))
+            rows.append(differentiate(loss, trained))
+        if not rows:
+            raise EngramError("losses must hold the current loss at least, and there is none.")
+        given.insert(0, given.pop())
+        values.insert(0, values.pop())
+        rows.insert(0, rows.pop())
+        if ranks is not None:
+            check_rows(rows)
+    except Exception as error:
+        tell(ranks, error)
+        raise
+    names = _names(given)
+    if ranks is not None:
+        names, values, rows = ranks.average_rows(
+            names, values, rows, trained, parameters, absent=absent
+        )
+    return mix_rows(rule, names, values, rows, trained, check=check)
+
+
+def _mix_once(
+    rule: Rule,
+    names: Names,
+    losses: Sequence[Tensor],
+    values: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    ranks: Ranks | None,
+    *,
+    check: Check,
+    absent: bool = False,
+) -> Mix:
+    """Differentiate the re-weighted loss, for a rule that does not compare gradients."""
+    shares = dict.fromkeys(names, 1.0)
+    if ranks is not None:  # every rank weighs the same values
+        shares, values = ranks.average_values(names, values, parameters, absent=absent)
+    mix = weigh(rule, [*shares], values, check=check)
+    weights = dict(zip(shares, mix.weights.unbind(), strict=True))
+    clear_gradients(parameters)
+    try:
+        own = _differentiate_sum(
+            losses, [weights[name] * shares[name] for name in names], parameters, ranks
+        )
+        if ranks is not None:
+            mean = ranks.average_gradient(own, parameters, parameters)
+            for parameter, gradient in zip(parameters, mean, strict=True):
+                parameter.grad = gradient
+        if check is not False:
+            check_gradient(rule, [*shares], mix, parameters, (), check)
     except BaseException:
-        clear_gradients(unique)  # of a part of it, no optimiser is to take a step
+        clear_gradients(parameters)  # of a part of it, no optimiser is to take a step
         raise
     return mix
+
+
+def _differentiate_sum(
+    losses: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    ranks: Ranks | None,
+) -> Gradient:
+    """Write the gradient of the weighted sum of the losses to ``.grad``, in one pass."""
+    shares = zip(weights, losses, strict=True)
+    try:
+        torch.autograd.backward(losses, [w.to(loss.dtype).view(loss.shape) for w, loss in shares])
+        gradient = [parameter.grad for parameter in parameters]
+        if ranks is not None:
+            check_rows([gradient])
+    except Exception as error:
+        tell(ranks, error)
+        raise
+    return gradient
 
 
 def _rows(losses: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Gradient]:
@@ -71,37 +258,26 @@ def _rows(losses: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Gradie
     return [*rows, differentiate(last, parameters)]
 
 
-def backward_each(
-    losses: Iterable[tuple[Tensor, Tensor | float]], parameters: Iterable[Tensor], rule: Rule
-) -> Mix:
-    """Do what `backward` does for losses that come one by one: one graph is there at a time.
+def _names(given: Sequence[Hashable]) -> Names:
+    """Return the names of the rows, the current one first; of those that have none (None) too."""
+    _, *references = given
+    if None in references:
+        count = len(references)
+        references = [f"memory {k}" for k in range(1, count + 1)] if count > 1 else ["memory"]
+    return [CURRENT, *references]
 
-    Args:
-        losses: pairs of a loss and the value that the rule compares, best from a generator; the
-            reference losses first, the current one last.
-        parameters: the vector that is differentiated; what their ``.grad`` held is replaced.
-        rule: how the rows are weighed.
 
-    >>> import torch
-    >>> from engram.rules import MEGA2
-    >>> weight = torch.tensor([3.0, 4.0], requires_grad=True)
-    >>> losses = ((loss, loss) for loss in (9 * weight[1], 3 * weight[0]))
-    >>> backward_each(losses, [weight], MEGA2()).losses
-    tensor([ 9., 36.])
-    """
-    check_rule(rule)
-    unique = _unique(parameters)
-    trained = [parameter for parameter in unique if parameter.requires_grad]
-    if len(trained) < len(unique):
-        clear_gradients(unique)
-    values, rows = [], []
-    for loss, value in losses:
-        check_loss(loss)
-        values.append(compared_value(loss, value))
-        rows.append(differentiate(loss, trained))
-    values.insert(0, values.pop())
-    rows.insert(0, rows.pop())
-    return mix_rows(rule, values, rows, trained)
+def _pairs(losses: Iterable[tuple[Tensor, Tensor | float]]) -> Iterator[NamedLoss]:
+    if not isinstance(losses, Iterable):
+        raise EngramError(f"losses must be pairs of a loss and its value, not {shown(losses)}.")
+    for pair in losses:
+        try:
+            loss, value = pair
+        except (TypeError, ValueError):
+            raise EngramError(
+                f"losses must be pairs of a loss and its value, and one is {shown(pair)}."
+            ) from None
+        yield None, loss, value
 
 
 def _unique(parameters: Iterable[Tensor]) -> list[Tensor]:
@@ -116,6 +292,7 @@ def _unique(parameters: Iterable[Tensor]) -> list[Tensor]:
     for parameter in unique:
         if not isinstance(parameter, Tensor):
             raise EngramError(f"parameters must be tensors, and one is {shown(parameter)}.")
+    refuse_sharded(unique)
     return unique
 
 

@@ -12,7 +12,10 @@ def check_loss(loss: Tensor) -> None:
     """Refuse a loss that has no gradient."""
     if not isinstance(loss, Tensor):
         raise EngramError(f"loss must be a tensor, not {type(loss).__name__}.")
-    if loss.is_complex() or loss.is_meta:
+    if loss.is_nested or loss.layout is not torch.strided:
+        kind = "nested" if loss.is_nested else str(loss.layout)
+        raise EngramError(f"loss must be a plain tensor of one number, not a {kind} one.")
+    if loss.is_complex() or loss.is_meta or loss.is_quantized:
         raise EngramError(f"loss must be a real number, not {loss.dtype} on {loss.device}.")
     if loss.numel() != 1:
         raise EngramError(
@@ -38,7 +41,7 @@ def compared_value(loss: Tensor, value: Tensor | float | None) -> Tensor:
 
 def _number(value: object, dtype: torch.dtype, device: torch.device) -> Tensor:
     try:
-        if isinstance(value, Tensor) and (value.is_complex() or value.is_meta):
+        if isinstance(value, Tensor) and (value.is_complex() or value.is_meta or value.is_nested):
             raise TypeError
         number = torch.as_tensor(value, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError):

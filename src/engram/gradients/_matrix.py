@@ -120,6 +120,12 @@ def _usual(rows: Sequence[Gradient], device: torch.device) -> list[list[Tensor]]
     return flat
 
 
+def check_rows(rows: Sequence[Gradient]) -> None:
+    """Refuse rows that no matrix can be made of; each rank does so before it waits for others."""
+    _check_dense(rows)
+    _check_buffers(rows)
+
+
 def _check_dense(rows: Sequence[Gradient]) -> None:
     for row in rows:
         for each in row:

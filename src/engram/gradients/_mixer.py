@@ -11,17 +11,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from engram.errors import EngramError, shown
+from engram.gradients._finite import Guard
 from engram.gradients._loss import check_loss, compared_value
+from engram.gradients._matrix import check_rows
 from engram.gradients._mix import Mix, check_rule, mix_rows
-from engram.gradients._parallel import average_rows
-from engram.gradients._rows import Row, clear_gradients, optimized
+from engram.gradients._parallel import GroupChoice, Names, check_group, ranks_of, refuse_sharded
+from engram.gradients._rows import CURRENT, Row, clear_gradients, optimized
 from engram.rules import Rule
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
-    from torch.distributed import ProcessGroup
-
-_CURRENT = "current"
 
 
 class GradientMixer:
@@ -40,10 +39,24 @@ class GradientMixer:
         optimizer: holds the parameters; read at every call.
         rule: how the rows are weighed.
         process_group: data parallel training. ``mix`` averages gradients and values over the
-            group before the rule sees them, so that every rank takes the same step; call
-            ``backward`` on losses of the bare module, or of a wrapped one under its ``no_sync()``.
+            group before the rule sees them, so that every rank takes the same step. By default it
+            is torch's default group, wherever that has several ranks when a step is mixed; False
+            is for a rank that trains alone. All ranks of a group must take part in every step, or
+            the others wait for them, up to the group's timeout: a rank that has run out of batches
+            or has left the loop with an error, or one that alone was given False. The weights must
+            be the same on all ranks, which is checked in the first step and whenever there are
+            other parameters. Losses may come from the bare module, or from one that is wrapped in
+            DistributedDataParallel; under its ``no_sync()`` gradients travel once instead of twice.
         scaler: mixed precision. Gradients are scaled by it, and stay scaled for its ``step``; the
             rule and the ``Mix`` see none of it. An overflow is left in ``.grad`` for it to find.
+        check_finite: losses and gradients that are not finite, and negative values where the rule
+            compares them, are refused by ``mix``, which names the row. With losses on a CPU that
+            is in every step. On a GPU no step waits for the answer: ``optimizer.step()`` is void
+            from a bad step on, and after so many steps (1024 at most, or by ``settle``) the error
+            is raised; 0 is for no check. An optimiser with ``fused=True`` skips a void step by
+            itself; any other takes it with gradients of 0, and its weights are put back. Running
+            averages that a forward pass moves, as batch norm's, are the model's own. With a scaler
+            that is enabled all this is its business.
 
     >>> import torch
     >>> from engram.rules import MEGA2
@@ -66,10 +79,12 @@ class GradientMixer:
         optimizer: Optimizer,
         rule: Rule,
         *,
-        process_group: ProcessGroup | None = None,
+        process_group: GroupChoice = None,
         scaler: GradScaler | None = None,
+        check_finite: int = 100,
     ) -> None:
         check_rule(rule)
+        check_group(process_group)
         if not hasattr(optimizer, "param_groups"):
             raise EngramError(
                 f"optimizer must be one of torch's, or hold param_groups as they do; "
@@ -79,10 +94,11 @@ class GradientMixer:
         self._rule = rule
         self._process_group = process_group
         self._scaler = scaler
+        self._guard = Guard(check_finite)
         self._rows: dict[Hashable, Row] = {}
 
     def backward(
-        self, loss: Tensor, *, row: Hashable = _CURRENT, value: Tensor | float | None = None
+        self, loss: Tensor, *, row: Hashable = CURRENT, value: Tensor | float | None = None
     ) -> None:
         """Add the loss's gradient and its value to a row, and free its graph.
 
@@ -108,8 +124,10 @@ class GradientMixer:
         else:
             self._check_name(row)
         try:
+            parameters = optimized(self._optimizer)
+            refuse_sharded(parameters)
             scaled = loss if self._scaler is None else self._scaler.scale(loss)
-            filled.add_gradient(scaled, optimized(self._optimizer))
+            filled.add_gradient(scaled, parameters)
         except BaseException:
             self._rows = {}  # the rows may hold a part of what they should
             clear_gradients(optimized(self._optimizer))  # so may .grad, where it was being cleared
@@ -125,31 +143,56 @@ class GradientMixer:
         parameters = optimized(self._optimizer)
         clear_gradients(parameters)
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        names = sorted(rows, key=lambda name: name != _CURRENT)
+        names: Names = sorted(rows, key=lambda name: name != CURRENT)
         losses = [rows[name].value for name in names]
         gradients = [rows[name].over(trained) for name in names]
-        if self._process_group is not None:
-            average_rows(names, losses, gradients, trained, self._process_group)
-        if _CURRENT not in rows:
+        ranks = ranks_of(self._process_group)
+        if ranks is not None:
+            try:
+                check_rows(gradients)
+            except EngramError as error:
+                ranks.fail(error)
+            names, losses, gradients = ranks.average_rows(
+                names, losses, gradients, trained, parameters, absent=False
+            )
+        if CURRENT not in rows:
             raise EngramError(
-                f"mix() needs the row {_CURRENT!r}, and {names or 'nothing'} was given; call "
+                f"mix() needs the row {CURRENT!r}, and {names or 'nothing'} was given; call "
                 "backward(loss) for the current batch first."
             )
-        scale = None
+        scale, check = None, self._guard.over(self._optimizer)
         if self._scaler is not None:
             scale = self._scaler.scale(torch.ones_like(losses[0]))  # not read back to the host
+            check = check if not self._scaler.is_enabled() else False
         try:
-            return mix_rows(self._rule, losses, gradients, trained, scale)
+            mix = mix_rows(self._rule, names, losses, gradients, trained, scale=scale, check=check)
+            if self._guard.due:
+                self._guard.settle()
         except BaseException:
-            clear_gradients(trained)  # an interruption may come when some of them are written
+            clear_gradients(trained)
             raise
+        return mix
+
+    def settle(self) -> None:
+        """Raise if a step since the last check was void; on a GPU the host waits for the answer.
+
+        For the end of a training run, and before the weights are saved: the last steps may not have
+        been checked. On a CPU there is never anything to tell.
+        """
+        self._guard.settle()
+
+    def __repr__(self) -> str:
+        count = len(optimized(self._optimizer))
+        rows = f", rows {[*self._rows]}" if self._rows else ""
+        kind = type(self._optimizer).__name__
+        return f"GradientMixer({kind} over {count} parameters, {self._rule}{rows})"
 
     def _check_name(self, row: Hashable) -> None:
         """Refuse a second reference row where the rule wants one."""
-        if self._rule.reference != "pooled" or row == _CURRENT:
+        if self._rule.reference != "pooled" or row == CURRENT:
             return
         for other in self._rows:
-            if other != _CURRENT:
+            if other != CURRENT:
                 raise EngramError(
                     f"{type(self._rule).__name__} pools the memory in one row, which is {other!r} "
                     f"already, so {row!r} cannot be another one."

@@ -12,6 +12,9 @@ from torch.optim import Optimizer
 
 from engram.gradients._matrix import Gradient
 
+CURRENT = "current"
+"""The name of the row of the batch at hand."""
+
 
 @dataclass
 class Row:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from engram.methods._entry import Entry, method_entry, names, register
-from engram.methods._method import FinishedTask, Method, laid
-from engram.methods._setup import MethodSettings, Setup
+from engram.methods.method import FinishedTask, Method, MethodSettings, Setup
+from engram.methods.registry import Entry, method_entry, names, register
 
 __all__ = [
     "Entry",
@@ -15,7 +14,6 @@ __all__ = [
     "Method",
     "MethodSettings",
     "Setup",
-    "laid",
     "method_entry",
     "names",
     "register",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engram.methods._entry import LEARNING_RATES, Entry, register
-from engram.methods._replay import PRESETS, Replay, ReplaySettings
-from engram.methods._setup import Setup
+from engram.methods.method import Setup
+from engram.methods.registry import LEARNING_RATES, Entry, register
+from engram.methods.replay import PRESETS, Replay, ReplaySettings
 from engram.rules import AGEM
 
 

@@ -5,9 +5,9 @@ The paper's ablation of MEGA-I with both weights at 1 is the same method under a
 
 from __future__ import annotations
 
-from engram.methods._entry import LEARNING_RATES, Entry, register
-from engram.methods._replay import PRESETS, Replay, ReplaySettings
-from engram.methods._setup import Setup
+from engram.methods.method import Setup
+from engram.methods.registry import LEARNING_RATES, Entry, register
+from engram.methods.replay import PRESETS, Replay, ReplaySettings
 from engram.rules import Equal
 
 

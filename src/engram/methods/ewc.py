@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from engram.engine import Batch
-from engram.methods._entry import Entry, register
-from engram.methods._method import FinishedTask
-from engram.methods._passes import sweep
-from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings, scaled
-from engram.methods._setup import Setup
+from engram.methods.method import FinishedTask, Setup
+from engram.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings, scaled, sweep
+from engram.methods.registry import Entry, register
 from engram.settings import setting
 
 
@@ -81,7 +79,7 @@ class Ewc(Penalty):
         sweep(examples, self._stream, 1, measure)
         return self.fisher.add_(self.squares.div_(examples.labels.shape[1]))
 
-    def held(self) -> Tensor:
+    def next_anchor(self) -> Tensor:
         """Return the weights of the task's end, or the textbook's mean over the ends of tasks."""
         if self.settings.formula == "tables":
             return self.parameters

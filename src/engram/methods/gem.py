@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engram.methods._entry import LEARNING_RATES, Entry, register
-from engram.methods._replay import PRESETS, Replay, ReplaySettings
-from engram.methods._setup import Setup
+from engram.methods.method import Setup
+from engram.methods.registry import LEARNING_RATES, Entry, register
+from engram.methods.replay import PRESETS, Replay, ReplaySettings
 from engram.rules import GEM
 from engram.settings import setting
 

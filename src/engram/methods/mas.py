@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from engram.engine import Batch
-from engram.methods._entry import Entry, register
-from engram.methods._method import FinishedTask
-from engram.methods._passes import sweep
-from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings
-from engram.methods._setup import Setup
+from engram.methods.method import FinishedTask, Setup
+from engram.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings, sweep
+from engram.methods.registry import Entry, register
 from engram.settings import setting
 
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from engram.methods._entry import Entry, register
-from engram.methods._replay import PRESETS, Replay, ReplaySettings, with_presets
-from engram.methods._setup import Setup
+from engram.methods.method import Setup
+from engram.methods.registry import Entry, register
+from engram.methods.replay import PRESETS, Replay, ReplaySettings, with_presets
 from engram.rules import MEGA1, MEGA2
 from engram.settings import setting
 

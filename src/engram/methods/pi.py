@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from engram.methods._entry import Entry, register
-from engram.methods._method import FinishedTask
-from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings
-from engram.methods._setup import Setup
+from engram.methods.method import FinishedTask, Setup
+from engram.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
+from engram.methods.registry import Entry, register
 from engram.settings import setting
 
 
@@ -35,25 +34,25 @@ class Pi(Penalty):
     the end of a task Ω += relu(ω / (ξ + (w − w_start)²)) and ω <- 0.
     """
 
-    state: ClassVar[tuple[str, ...]] = (*Penalty.state, "fall", "total")
+    state: ClassVar[tuple[str, ...]] = (*Penalty.state, "path_integral", "total")
     settings: PiSettings
 
     def __init__(self, setup: Setup, settings: PiSettings) -> None:
         super().__init__(setup, settings)
-        self.fall = torch.zeros_like(self.parameters)  # ω
+        self.path_integral = torch.zeros_like(self.parameters)  # ω
         self.total = torch.zeros_like(self.parameters)  # Ω
 
     def after_step(self, update: Tensor) -> None:
         """Add this step's fall of the loss along each weight."""
-        self.add_fall(self.fall, update)
+        self.extend_path(self.path_integral, update)
 
     def importance(self, finished: FinishedTask) -> Tensor:  # noqa: ARG002
         """Return Ω with this task's share added."""
         # The anchor is still where the task before this one ended.
         travelled = (self.parameters - self.anchor).square_()
-        share = self.fall / (self.settings.damping + travelled)
+        share = self.path_integral / (self.settings.damping + travelled)
         self.total.add_(share if self.settings.formula == "zenke" else share.relu_())
-        self.fall.zero_()
+        self.path_integral.zero_()
         return self.total
 
 

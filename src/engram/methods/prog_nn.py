@@ -12,9 +12,8 @@ from torch import Tensor
 from engram.engine import Batch, absorbed, cross_entropy
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.methods._entry import LEARNING_RATES, Entry, register
-from engram.methods._method import Method
-from engram.methods._setup import MethodSettings, Setup
+from engram.methods.method import Method, MethodSettings, Setup
+from engram.methods.registry import LEARNING_RATES, Entry, register
 from engram.plan import generator
 
 

@@ -9,10 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from engram.methods._entry import Entry, register
-from engram.methods._method import FinishedTask
-from engram.methods._penalty import PENALTY_VARIES, Penalty, PenaltySettings, scaled
-from engram.methods._setup import Setup
+from engram.methods.method import FinishedTask, Setup
+from engram.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings, scaled
+from engram.methods.registry import Entry, register
 from engram.settings import setting
 
 
@@ -40,7 +39,7 @@ class Rwalk(Penalty):
     """
 
     state: ClassVar[tuple[str, ...]] = (
-        *Penalty.state, "fisher", "squares", "fall", "score", "total", "last",
+        *Penalty.state, "fisher", "squares", "path_integral", "score", "total", "last",
     )  # fmt: skip
     settings: RwalkSettings
 
@@ -48,8 +47,8 @@ class Rwalk(Penalty):
         super().__init__(setup, settings)
         self.fisher = torch.zeros_like(self.parameters)  # F
         self.squares = torch.zeros_like(self.parameters)  # s
-        self.fall = torch.zeros_like(self.parameters)  # ω
-        self.score = torch.zeros_like(self.parameters)  # of the task in hand
+        self.path_integral = torch.zeros_like(self.parameters)  # ω
+        self.score = torch.zeros_like(self.parameters)  # of the current task
         self.total = torch.zeros_like(self.parameters)  # S
         self.last = self.parameters.clone()  # w_last
 
@@ -65,7 +64,7 @@ class Rwalk(Penalty):
 
     def after_step(self, update: Tensor) -> None:
         """Add this step's fall of the loss along each weight."""
-        self.add_fall(self.fall, update)
+        self.extend_path(self.path_integral, update)
 
     def _refresh(self) -> None:
         interval, decay = self.settings.refresh_interval, self.settings.decay
@@ -73,10 +72,10 @@ class Rwalk(Penalty):
         distance = (self.parameters - self.last).square_().mul_(self.fisher)
         if textbook:
             distance.div_(2)  # as in the expansion of the Kullback-Leibler divergence
-        self.score.add_(self.fall.div_(distance.add_(self.settings.damping)).relu_())
+        self.score.add_(self.path_integral.div_(distance.add_(self.settings.damping)).relu_())
         self.fisher.mul_(1 - decay).add_(self.squares, alpha=decay / interval)
         self.last.copy_(self.parameters)
-        self.fall.zero_()
+        self.path_integral.zero_()
         if textbook:
             self.squares.zero_()
 
@@ -87,7 +86,7 @@ class Rwalk(Penalty):
         mean = (self.total + self.score).div_(2)
         self.total.copy_(mean) if self.settings.formula == "chaudhry" else self.total.add_(mean)
         self.last.copy_(self.parameters)
-        for gathered in (self.score, self.fall, self.squares):
+        for gathered in (self.score, self.path_integral, self.squares):
             gathered.zero_()
         return scaled(self.total).add_(scaled(self.fisher))
 

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from engram.engine import Batch
 from engram.gradients import Mix
-from engram.methods._entry import LEARNING_RATES, Entry, register
-from engram.methods._method import Method
-from engram.methods._setup import MethodSettings
+from engram.methods.method import Method, MethodSettings
+from engram.methods.registry import LEARNING_RATES, Entry, register
 from engram.rules import Current
 
 

@@ -1,14 +1,11 @@
 """Networks as functions of flat parameter vectors, stacked over runs."""
 
-from engram.models._branches import Branches
-from engram.models._mlp import MLP
-from engram.models._network import Network
-from engram.models._progressive import Progressive
-from engram.models._progressive_mlp import ProgressiveMLP
-from engram.models._progressive_resnet import ProgressiveResNet
-from engram.models._resnet import ResNet
-from engram.models._rounding import rounding
-from engram.models._vectors import room, stacked
+from engram.models.gpu import Branches, rounding
+from engram.models.mlp import MLP
+from engram.models.network import Network, Progressive, aligned_empty, stacked
+from engram.models.progressive_mlp import ProgressiveMLP
+from engram.models.progressive_resnet import ProgressiveResNet
+from engram.models.resnet import ResNet
 
 __all__ = [
     "MLP",
@@ -18,7 +15,7 @@ __all__ = [
     "ProgressiveMLP",
     "ProgressiveResNet",
     "ResNet",
-    "room",
+    "aligned_empty",
     "rounding",
     "stacked",
 ]

@@ -1,27 +1,24 @@
 """The paper's protocol: one pass, three tasks to tune on and seventeen to train on."""
 
-from engram.protocol._build import build_stream
-from engram.protocol._checkpoint import Checkpoint, Paused
-from engram.protocol._lesson import Lesson, lesson
-from engram.protocol._precision import prepare_workspace
-from engram.protocol._record import Outcome
-from engram.protocol._run import run
-from engram.protocol._settings import SettingHelp, settings_help
-from engram.protocol._spec import Spec, specify
-from engram.protocol._stack import stack_key, stacking
-from engram.protocol._trainer import Progress
-from engram.protocol._tuning import tuned_settings, tuning_specs
+from engram.protocol.checkpoint import Checkpoint, Paused
+from engram.protocol.precision import prepare_workspace
+from engram.protocol.records import Outcome
+from engram.protocol.session import BenchmarkSession, benchmark_session
+from engram.protocol.spec import SettingHelp, Spec, settings_help, specify
+from engram.protocol.stack import stack_key, stacking
+from engram.protocol.trainer import Progress, build_stream, run
+from engram.protocol.tuning import tuned_settings, tuning_specs
 
 __all__ = [
+    "BenchmarkSession",
     "Checkpoint",
-    "Lesson",
     "Outcome",
     "Paused",
     "Progress",
     "SettingHelp",
     "Spec",
+    "benchmark_session",
     "build_stream",
-    "lesson",
     "prepare_workspace",
     "run",
     "settings_help",

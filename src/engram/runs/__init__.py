@@ -14,6 +14,7 @@ from engram.runs._stamp import printable, stamp
 from engram.runs._step_files import DEFAULT_STORE, copy_steps, step_records
 from engram.runs._store import Store
 from engram.runs._units import Unit, plan_units
+from engram.runs._verify import Verification, verify
 
 __all__ = [
     "DEFAULT_STORE",
@@ -28,6 +29,7 @@ __all__ = [
     "Terminated",
     "Trial",
     "Unit",
+    "Verification",
     "address",
     "canonical",
     "check_disk",
@@ -45,5 +47,6 @@ __all__ = [
     "resolve_device",
     "stamp",
     "step_records",
+    "verify",
     "write_lines",
 ]

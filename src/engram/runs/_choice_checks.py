@@ -10,6 +10,8 @@ from engram.runs._field_checks import (
     check_identity,
     check_known,
     check_plain,
+    check_settings,
+    check_versions,
     short,
     typed,
     within,
@@ -41,6 +43,7 @@ def check_choice(fields: object, form: str) -> dict[str, Any]:
     if check_identity(choice["identity"]).get("split") != "tuning":
         raise EngramError("A choice must be made on tuning tasks.")
     check_created(choice["created"])
+    check_versions(choice["versions"])
     if choice["seeds"] < 1:
         raise EngramError(f"seeds must be at least 1, not {choice['seeds']}.")
     for trial in choice["trials"]:
@@ -56,6 +59,4 @@ def _check_trial(fields: object, seeds: int) -> None:
     for value in trial["values"]:
         if value is not None and not within(value, 100):
             raise EngramError(f"trial.values holds {short(value)}, not a percentage.")
-    for value in trial["settings"].values():
-        if not isinstance(value, str | int | float):
-            raise EngramError(f"trial.settings holds {short(value)}, not a setting.")
+    check_settings("trial", trial["settings"])

@@ -12,6 +12,8 @@ from engram.errors import EngramError
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
+MOST = 2**63 - 1  # of anything that is counted, and of any whole number: SQLite has no larger one
+
 _SPLITS = ("training", "tuning")
 _IDENTITY = {"benchmark": str, "method": str, "tasks": int, "examples": int, "settings": dict}
 _LATER = {"split": str, "passes": int, "numerics": list, "data": str}  # older results lack some
@@ -33,7 +35,8 @@ def typed(name: str, value: object, types: Mapping[str, Any]) -> dict[str, Any]:
 def check_known(name: str, fields: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     """Refuse a field that nobody knows."""
     if unknown := sorted(map(repr, fields.keys() - known.keys())):
-        raise EngramError(f"A {name} has no field {unknown[0]}.")
+        article = "An" if name == "outcome" else "A"
+        raise EngramError(f"{article} {name} has no field {unknown[0]}.")
 
 
 def check_identity(identity: object) -> dict[str, Any]:
@@ -43,16 +46,33 @@ def check_identity(identity: object) -> dict[str, Any]:
     for name in ("benchmark", "method"):
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", checked[name]):
             raise EngramError(f"identity.{name} must be a plain name, not {checked[name]!r}.")
-    for name in ("tasks", "examples"):
-        if not 1 <= checked[name] < 2**31:
+    for name in ("tasks", "examples", "passes"):
+        if not 1 <= checked.get(name, 1) < 2**31:
             told = short(checked[name])
             raise EngramError(f"identity.{name} must be at least 1 and below 2^31, not {told}.")
+    for entry in checked.get("numerics", ()):
+        if not (isinstance(entry, int) and within(entry, MOST)):
+            raise EngramError(f"identity.numerics holds {short(entry)}, not a version's number.")
     if (split := checked.get("split", "training")) not in _SPLITS:  # files are called after it
         raise EngramError(f"identity.split must be one of {_SPLITS}, not {short(split)}.")
-    for value in checked["settings"].values():
-        if not isinstance(value, str | int | float):
-            raise EngramError(f"identity.settings holds {short(value)}, not a setting.")
+    check_settings("identity", checked["settings"])
     return checked
+
+
+def check_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a value that no setting has."""
+    for value in settings.values():
+        if not isinstance(value, str | int | float) or (
+            isinstance(value, int) and abs(value) > MOST
+        ):
+            raise EngramError(f"{name}.settings holds {short(value)}, not a setting.")
+
+
+def check_versions(versions: Mapping[str, Any]) -> None:
+    """Refuse versions that are no texts."""
+    for name, version in versions.items():
+        if not isinstance(version, str):
+            raise EngramError(f"versions.{name} must be a text, not {short(version)}.")
 
 
 def check_created(text: str) -> None:

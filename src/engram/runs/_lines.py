@@ -29,9 +29,12 @@ def check_new(path: Path) -> None:
 
 
 def write_lines(entries: Iterable[Row | Choice], path: Path) -> int:
-    """Write rows and choices to a new file, whole or not at all; return how many."""
+    """Write rows and choices to a new file, whole or not at all; return how many.
+
+    Each line ends with the digest of the rest of it, which it is held to when it is read.
+    """
     check_new(path)
-    lines = [f"{entry.line}\n" for entry in entries]
+    lines = [f'{entry.line[:-1]},"digest":"{entry.digest}"}}\n' for entry in entries]
     with whole_file(path) as part:
         part.write_text("".join(lines), "utf-8")
     return len(lines)
@@ -60,10 +63,18 @@ def read_contents(path: Path) -> Contents:
 def _take(line: bytes, where: str, found: Contents) -> None:
     try:
         fields = json.loads(line.decode(), parse_constant=_refuse)
-        if isinstance(fields, dict) and "format" in fields:  # a row, from before choices, has none
-            found.choices.append(Choice.of(fields))
+        named = fields if isinstance(fields, dict) else {}
+        digest = named.pop("digest", None)  # lines of before have none
+        entry: Row | Choice
+        if "format" in named:  # a row, from before choices, has none
+            found.choices.append(entry := Choice.of(fields))
         else:
-            found.rows.append(Row.of(fields))
+            found.rows.append(entry := Row.of(fields))
+        if digest not in (None, entry.digest):
+            raise EngramError(
+                "its digest is not that of the rest of it, so it was changed after it was written: "
+                "have it written again."
+            )
     except EngramError as error:
         raise EngramError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engram.runs._address import address, canonical
-from engram.runs._row_checks import check_row
+from engram.runs._row_checks import check_row, fact_fault
 from engram.runs._stamp import printable, stamp
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def record(spec: Spec, outcome: Outcome, command: str) -> Row:
             "outcome": {
                 "accuracy": outcome.accuracy,
                 "curve": outcome.curve,
-                "facts": {key: _finite(value) for key, value in outcome.facts.items()},
+                "facts": {key: _usable(key, value) for key, value in outcome.facts.items()},
                 "failure": None if outcome.failure is None else printable(outcome.failure),
             },
             "device": outcome.device,
@@ -72,6 +71,6 @@ def record(spec: Spec, outcome: Outcome, command: str) -> Row:
     )
 
 
-def _finite(fact: float | str) -> float | str:
-    # JSON has no NaN or infinity, and a fact is no reason to lose a finished run.
-    return str(fact) if isinstance(fact, float) and not math.isfinite(fact) else fact
+def _usable(name: str, fact: float | str) -> float | str:
+    # JSON has no NaN, reports have no room for 1e308, and a fact is no reason to lose a run.
+    return fact if fact_fault(name, fact) is None else repr(fact)

@@ -28,8 +28,8 @@ _CHOICES = (
 )
 
 
-def statements(since: int) -> list[str]:
-    """Return what brings a store of that version, 0 being an empty file, to this one."""
+def statements(since: int, until: int = VERSION) -> list[str]:
+    """Return what brings a store of one version, 0 being an empty file, to another."""
     steps = (_RESULTS, _CHOICES)
-    tables = [statement for step in steps[since:] for statement in step]
-    return [*tables, f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {VERSION}"]
+    tables = [statement for step in steps[since:until] for statement in step]
+    return [*tables, f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {until}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from engram.errors import EngramError
 from engram.runs._messages import Advanced, Failed, Finished, Stopped, Told, TooLarge
 from engram.runs._stamp import printable
+from engram.terminal import guard_streams
 
 if TYPE_CHECKING:
     from engram.protocol import Checkpoint, Progress
@@ -29,6 +31,8 @@ _NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as torch and Triton, cuBLAS an
 def serve(pipe: Connection, run: Run, device: str) -> None:
     """Train unit after unit until there is no more to hear."""
     os.dup2(2, 1)  # whatever a library prints must not mix with the parent's JSON
+    sys.stdout = sys.stderr  # the other one may have been a file's, and knows nothing of it
+    guard_streams()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     service = _Service(pipe, run, device)
     signal.signal(signal.SIGTERM, service.stop)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from engram.errors import EngramError
-from engram.runs._address import canonical
 from engram.runs._choice import Choice
 from engram.runs._row import Row
 from engram.runs._schema import APPLICATION, VERSION, statements
+from engram.runs._stored import (
+    CHOICE_COLUMNS,
+    ROW_COLUMNS,
+    DamagedError,
+    choice_of,
+    columns_of,
+    row_of,
+)
 
 _PATIENCE = 60.0  # seconds to wait for another process that is writing
-
-_NAMES = tuple(field.name for field in dataclasses.fields(Row))
-_COLUMNS = ", ".join(_NAMES)
-_JSON = ("identity", "outcome", "versions")
-_NO_JSON = (ValueError, TypeError, RecursionError)  # what comes of reading it as JSON
+_LOG = logging.getLogger(__name__)
+_Entry = TypeVar("_Entry", Row, Choice)
 
 
 class Store:
@@ -31,6 +35,11 @@ class Store:
     Any number of processes may use one file. It is kept with SQLite's rollback journal rather
     than a write-ahead log: writes are few and small, and a store stays one file that can be
     copied, read from a read-only folder and put on a network drive.
+
+    What is read is what was stored: SQLite checks the file when it is opened, and every entry is
+    held to its digest when it is read. A damaged one is an EngramError that names it. One that is
+    whole, but that no run can have made, is set aside, and a warning names it: an earlier Engram
+    may have taken it in.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -41,10 +50,7 @@ class Store:
             if read_only and not path.is_file():
                 raise EngramError(f"There is no store at {str(path)!r}.")
             path.parent.mkdir(parents=True, exist_ok=True)
-            # An absolute path, as SQLite gives names like ":memory:" a meaning of its own.
-            self._connection = sqlite3.connect(
-                path.absolute(), timeout=_PATIENCE, isolation_level=None
-            )
+            self._connection = connect(path)
             try:
                 self._prepare(read_only)
             except BaseException:
@@ -63,8 +69,9 @@ class Store:
 
     def newest(self, address: str) -> Row | None:
         """Return the latest row at an address, or None."""
-        rows = self._select("WHERE address = ? ORDER BY created DESC, id DESC LIMIT 1", address)
-        return rows[0] if rows else None
+        with self._told():
+            found = self._rows("WHERE address = ? ORDER BY created DESC, id DESC", address)
+            return next(found, None)
 
     def count(self, address: str) -> int:
         """Return how many rows there are at an address."""
@@ -74,15 +81,16 @@ class Store:
 
     def rows(self) -> list[Row]:
         """Return every row, in the order they came in."""
-        return self._select("ORDER BY id")
+        with self._told():
+            return list(self._rows("ORDER BY id"))
 
     def choices(self) -> list[Choice]:
         """Return every choice, the oldest first."""
         if self._version < 2:  # a file of before that was opened for reading only
             return []
         with self._told():
-            lines = self._connection.execute("SELECT line FROM choices ORDER BY created, id")
-            return [Choice.of(json.loads(line)) for (line,) in lines]
+            entries = select(self._connection, "choices", CHOICE_COLUMNS, "ORDER BY created, id")
+            return list(self._sound("Choice", entries, lambda digest, has: choice_of(digest, *has)))
 
     def close(self) -> None:
         """Close the file."""
@@ -101,49 +109,52 @@ class Store:
 
     def _prepare(self, read_only: bool) -> None:
         if read_only:
-            self._version = self._find_version()
+            self._version = find_version(self._connection, self.path)
             if self._version == 0:
                 raise EngramError(f"The store {str(self.path)!r} is empty.")
+            self._check_structure()
             return
         with self._transaction():  # takes the lock: another process may be making the same one
-            found = self._find_version()
+            found = find_version(self._connection, self.path)
+            if found:
+                self._check_structure()
             if found < VERSION:
                 for statement in statements(found):
                     self._connection.execute(statement)
             self._version = VERSION
 
-    def _find_version(self) -> int:
-        """Return the version of the schema, 0 for a new file."""
-        application = self._connection.execute("PRAGMA application_id").fetchone()[0]
-        version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-        tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if application == version == tables == 0:
-            return 0
-        if application != APPLICATION:
-            raise EngramError(f"{str(self.path)!r} is another program's database, not a store.")
-        if version > VERSION:
+    def _check_structure(self) -> None:
+        """Refuse a file that SQLite finds damaged, as it may have lost rows."""
+        ((found,),) = self._connection.execute("PRAGMA integrity_check(1)")
+        if found != "ok":
             raise EngramError(
-                f"The store {str(self.path)!r} has schema {version}, newer than this Engram's "
-                f"{VERSION}: use a newer Engram."
+                f"The store {str(self.path)!r} is damaged, SQLite says: {' '.join(found.split())}; "
+                f"{_REMEDY}"
             )
-        return version
 
     def _insert(self, entry: Row | Choice) -> int:
-        fields: dict[str, Any] = {"digest": entry.digest}
-        if isinstance(entry, Choice):
-            table = "choices"
-            fields |= {"created": entry.created, "line": entry.line}
-        else:
-            table = "results"
-            fields |= {name: _column(name, getattr(entry, name)) for name in _NAMES}
+        table = "choices" if isinstance(entry, Choice) else "results"
+        fields = columns_of(entry)
         marks = ", ".join("?" * len(fields))
         statement = f"INSERT OR IGNORE INTO {table} ({', '.join(fields)}) VALUES ({marks})"
         return self._connection.execute(statement, list(fields.values())).rowcount
 
-    def _select(self, condition: str, *parameters: str) -> list[Row]:
-        with self._told():
-            statement = f"SELECT {_COLUMNS} FROM results {condition}"
-            return [_row(values) for values in self._connection.execute(statement, parameters)]
+    def _rows(self, condition: str, *parameters: str) -> Iterator[Row]:
+        entries = select(self._connection, "results", ROW_COLUMNS, condition, *parameters)
+        return self._sound("Row", entries, row_of)
+
+    def _sound(
+        self, kind: str, entries: Iterable[Stored], of: Callable[[object, Sequence[Any]], _Entry]
+    ) -> Iterator[_Entry]:
+        """Yield the entries that can be used, and tell of the others."""
+        for number, digest, values in entries:
+            name = f"{kind} {number} of the store {str(self.path)!r}"
+            try:
+                yield of(digest, values)
+            except DamagedError as error:
+                raise EngramError(f"{name} is damaged: {str(error)[:-1]}; {_REMEDY}") from None
+            except EngramError as error:
+                _warn_once(f"{name} is set aside: {error}")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -161,14 +172,60 @@ class Store:
             yield
         except EngramError:
             raise
-        except (sqlite3.Error, OSError, *_NO_JSON) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:  # a value: no name for a file
             raise EngramError(f"The store {str(self.path)!r} cannot be used: {error}.") from error
 
 
-def _column(name: str, value: object) -> object:
-    return canonical(value) if name in _JSON else value
+Stored = tuple[int, object, Sequence[Any]]
+"""The number of an entry, its digest and its other columns."""
+
+_REMEDY = (
+    "put a copy in its place, or have what is whole written to a file with "
+    "`engram results --verify --export FILE`."
+)
 
 
-def _row(values: Sequence[Any]) -> Row:
-    fields = dict(zip(_NAMES, values, strict=True))
-    return Row.of({**fields, **{name: json.loads(fields[name]) for name in _JSON}})
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a file with SQLite."""
+    # An absolute path, as SQLite gives names like ":memory:" a meaning of its own.
+    connection = sqlite3.connect(path.absolute(), timeout=_PATIENCE, isolation_level=None)
+    # A text that is damaged is then another, by its digest, and not an error of SQLite's.
+    connection.text_factory = lambda content: content.decode("utf-8", "replace")
+    return connection
+
+
+def select(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    condition: str,
+    *parameters: str | int,
+) -> Iterator[Stored]:
+    """Yield entries of a table, which is not locked meanwhile."""
+    statement = f"SELECT id, digest, {', '.join(columns)} FROM {table} {condition}"
+    for number, digest, *values in connection.execute(statement, parameters).fetchall():
+        yield number, digest, values
+
+
+def find_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a store's schema, 0 for a new file; refuse what is no store."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application == version == tables == 0:
+        return 0
+    if application != APPLICATION:
+        raise EngramError(f"{str(path)!r} is another program's database, not a store.")
+    if version > VERSION:
+        raise EngramError(
+            f"The store {str(path)!r} has schema {version}, newer than this Engram's "
+            f"{VERSION}: use a newer Engram."
+        )
+    if version < 1:
+        raise EngramError(f"The store {str(path)!r} is damaged: no store has schema {version}.")
+    return version
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    _LOG.warning(sentence)

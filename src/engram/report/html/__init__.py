@@ -1,5 +1,9 @@
-"""The report as one HTML page that needs no network, with its figures as files for papers."""
+"""The report as one HTML page that needs no network, with its figures as files for papers.
 
-from engram.report.html._page import report_page, write_report
+``page.py`` gathers what the page shows and ``templates`` say how. Styles and scripts are in
+``assets`` and become part of the page.
+"""
+
+from engram.report.html.page import report_page, write_report
 
 __all__ = ["report_page", "write_report"]

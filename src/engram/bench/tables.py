@@ -1,0 +1,68 @@
+"""Everything that is worth measuring on a device."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engram.bench.cpu import methods, steps
+from engram.bench.gpu import captured, determinism, images, replays, searches, stacks
+from engram.bench.timing import clock_of
+from engram.errors import unknown
+
+Rows = list[dict[str, Any]]
+_CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
+_GPU: dict[str, Callable[[str], Rows]] = {
+    "stacks": stacks,
+    "searches": searches,
+    "captured": captured,
+    "replays": replays,
+    "images": images,
+    "determinism": determinism,
+}
+
+
+def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows]]:
+    """Yield table after table, each with its name, as they are measured: all, or those chosen.
+
+    A CPU is measured on one thread, which stays the number of threads from then on.
+    """
+    tables = _tables(device)
+    for name in chosen:
+        if name not in tables:
+            raise unknown("table for this device", name, tables)
+    if torch.device(device).type != "cuda":
+        torch.set_num_threads(1)
+    for name in dict.fromkeys(chosen or tables):
+        yield name, tables[name]()
+
+
+def _tables(device: str) -> dict[str, Callable[[], Rows]]:
+    if torch.device(device).type == "cuda":
+        return {name: partial(_on, device, table) for name, table in _GPU.items()}
+    return _CPU
+
+
+def _on(device: str, table: Callable[[str], Rows]) -> Rows:
+    with clock_of(device):
+        return table(device)
+
+
+def device_name(device: str) -> str:
+    """Return what was measured, in words."""
+    if torch.device(device).type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    return f"one thread of {_processor()}"
+
+
+def _processor() -> str:
+    """Return the model of the CPU where Linux tells it, else its architecture."""
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text().splitlines() if described.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())

@@ -1,0 +1,177 @@
+"""A-GEM, MEGA-I and MEGA-II as one kernel: with torch's operations a rule is some thirty launches.
+
+Each formula is explained, and written for any number of rows' types, in its rule; see engram.rules.
+
+Triton comes with torch for GPUs. Nothing here is imported without it.
+"""
+
+# Kernels are typed by what they are called with, and constants of theirs have upper case names.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# ruff: noqa: ANN001, ANN202, N803
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton  # type: ignore[import-not-found, unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+from torch import Tensor
+
+_MOST_PROBLEMS = 256  # of a program
+
+
+def weigh(
+    formula: str,
+    switches: tuple[bool, ...],
+    constants: tuple[float, ...],
+    losses: Tensor,
+    gram: Tensor | None,
+) -> Tensor:
+    """Return the weights [..., 2] of losses [..., 2] and Gram matrices [..., 2, 2] of their dtype.
+
+    ``formula`` is "agem", "mega1" or "mega2", ``switches`` what of it is chosen when it is compiled
+    and ``constants`` its numbers, both in the order in which the kernels below read them. Where an
+    input is not finite, both weights are NaN.
+    """
+    weights = torch.empty_like(losses, memory_format=torch.contiguous_format)
+    count = losses.numel() // 2
+    if not count:
+        return weights
+    block = min(triton.next_power_of_2(count), _MOST_PROBLEMS)
+    first, second, third = (*switches, False, False, False)[:3]
+    with torch.cuda.device_of(losses):  # kernels go to the device in use
+        _weigh[(triton.cdiv(count, block),)](
+            losses.contiguous(),
+            losses if gram is None else gram.contiguous(),
+            _on_device(constants, losses.dtype, losses.device),
+            weights,
+            count,
+            FORMULA=formula,
+            HAS_GRAM=gram is not None,
+            FIRST=first,
+            SECOND=second,
+            THIRD=third,
+            BLOCK=block,
+        )
+    return weights
+
+
+@cache
+def _on_device(constants: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    # As arguments they would be rounded to float32; and they are filled on the device, for a copy
+    # would let the host wait.
+    numbers = [torch.full((), each, dtype=dtype, device=device) for each in constants or (0.0,)]
+    return torch.stack(numbers)
+
+
+@triton.jit
+def _weigh(
+    losses,
+    gram,
+    constants,
+    weights,
+    count,
+    FORMULA: tl.constexpr,
+    HAS_GRAM: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    THIRD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    problem = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = problem < count
+    current = tl.load(losses + 2 * problem, mask=there, other=1.0)
+    reference = tl.load(losses + 2 * problem + 1, mask=there, other=1.0)
+    # x − x is 0, but NaN where x is not finite.
+    trouble = (current - current) + (reference - reference)
+    if HAS_GRAM:
+        gg = tl.load(gram + 4 * problem, mask=there, other=1.0)
+        gr = tl.load(gram + 4 * problem + 1, mask=there, other=0.0)
+        rg = tl.load(gram + 4 * problem + 2, mask=there, other=0.0)
+        rr = tl.load(gram + 4 * problem + 3, mask=there, other=1.0)
+        trouble += (gg - gg) + (gr - gr) + (rg - rg) + (rr - rr)
+    if FORMULA == "agem":
+        first, second = _agem(gr, rr, constants)
+    elif FORMULA == "mega1":
+        first, second = _mega1(current, reference, constants, FIRST)
+    else:
+        first, second = _mega2(current, reference, gg, gr, rr, constants, FIRST, SECOND, THIRD)
+    tl.store(weights + 2 * problem, first + trouble, mask=there)
+    tl.store(weights + 2 * problem + 1, second + trouble, mask=there)
+
+
+@triton.jit
+def _agem(product, square, constants):
+    """(1, −g·r / r·r) where g·r < 0, else (1, 0). Constants: the smallest square that counts."""
+    conflict = (product < 0) & (square >= tl.load(constants))
+    zero = product - product
+    return zero + 1, tl.where(conflict, -_over(product, square), zero)
+
+
+@triton.jit
+def _mega1(current, reference, constants, PAPER: tl.constexpr):
+    """(1, l_ref / l_t) or (0, 1). Constants: the threshold, of l_t if PAPER, else of l_ref."""
+    threshold = tl.load(constants)
+    zero = current - current
+    current, reference = tl.maximum(current, zero), tl.maximum(reference, zero)
+    ratio = _over(reference, current)
+    both = (current > threshold) if PAPER else (reference > threshold)
+    both = both & (ratio < float("inf"))
+    return tl.where(both, zero + 1, zero), tl.where(both, ratio, zero + 1)
+
+
+@triton.jit
+def _mega2(
+    current_loss,
+    reference_loss,
+    gg,
+    gr,
+    rr,
+    constants,
+    BALANCE: tl.constexpr,
+    LIMITED: tl.constexpr,
+    AREA: tl.constexpr,
+):
+    """Rotate g towards r; constants: tolerance, smallest square, cos and sin of the limit, side."""
+    tolerance, smallest = tl.load(constants), tl.load(constants + 1)
+    zero = gg - gg
+    one = zero + 1
+    current_length, reference_length = _root(gg), _root(rr)
+    cosine = _over(_over(gr, current_length), reference_length)
+    cosine = tl.minimum(tl.maximum(cosine, -one), one)
+    if BALANCE:
+        current, reference = tl.maximum(current_loss, zero), tl.maximum(reference_loss, zero)
+        total = current + reference
+        current, reference = _over(current, total), _over(reference, total)
+    else:
+        current, reference = zero + 0.5, zero + 0.5
+    apart = current - reference
+    square = apart * apart + 2 * current * reference * (1 + cosine)
+    defined = (square > tolerance) & (gg >= smallest) & (rr >= smallest)
+    square_sine = (1 - cosine) * (1 + cosine)
+    if AREA:
+        area = current_length * reference_length * _root(square_sine)
+        defined = defined & (area > tl.load(constants + 4))
+    length = _root(square)
+    along, towards = _over(current, length), _over(reference, length)
+    if LIMITED:
+        limit_cosine, limit_sine = tl.load(constants + 2), tl.load(constants + 3)
+        beyond = current + reference * cosine < limit_cosine * length
+        defined = defined & ((square_sine > 4 * tolerance) | (beyond == 0))
+        turn = _over(limit_sine + zero, _root(square_sine))
+        along = tl.where(beyond, limit_cosine - turn * cosine, along)
+        towards = tl.where(beyond, turn, towards)
+    towards = towards * _over(current_length, reference_length)
+    return tl.where(defined, along, one), tl.where(defined, towards, zero)
+
+
+@triton.jit
+def _over(x, y):
+    """Divide, rounded as the standard has it: float32 would be divided approximately."""
+    return tl.div_rn(x, y) if x.dtype == tl.float32 else x / y
+
+
+@triton.jit
+def _root(x):
+    return tl.sqrt_rn(x) if x.dtype == tl.float32 else tl.sqrt(x)

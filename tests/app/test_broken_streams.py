@@ -1,0 +1,137 @@
+"""Streams that break: whoever reads may go, a disk may be full, and nothing else is lost for it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engram.runs import Store
+
+HERE = Path(__file__).parent
+FULL = Path("/dev/full")
+full = pytest.mark.skipif(not FULL.exists(), reason="there is no device that is always full")
+
+_COMMAND = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import engram.cli, fake_laboratory
+engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
+engram.cli.main()
+"""
+
+
+@pytest.fixture
+def held(store, make_row):
+    store.add([make_row(seed=seed, tasks=tasks) for seed in range(3) for tasks in range(1, 9)])
+    return store.path
+
+
+def words_of(*words):
+    return [sys.executable, "-c", _COMMAND, str(HERE), *map(str, words)]
+
+
+def gone():
+    """Return the end of a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize("more", [[], ["--csv"], ["--json"], ["--help"]])
+def test_who_has_read_enough_is_told_nothing(held, more):
+    writer = gone()
+    words = words_of("results", "--store", held, *more)
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@full
+@pytest.mark.parametrize("more", [["results"], ["results", "--csv"], ["--version"], ["--help"]])
+def test_a_full_disk_is_told_in_one_sentence(held, more):
+    store = ["--store", held] if more[0] == "results" else []
+    with FULL.open("w") as stream:
+        words = words_of(*more, *store)
+        done = subprocess.run(words, stdout=stream, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("engram: ")
+    assert done.stderr.endswith("No space left on device.\n")
+    assert done.stderr.count("\n") == 1
+
+
+@full
+def test_the_exit_code_says_what_stderr_cannot(held, tmp_path):
+    with FULL.open("w") as stream:
+        for words, code in (
+            (["results", "--store", tmp_path / "nothing"], 2),
+            (["nonsense"], 2),
+            (["results", "--store", held], 0),
+        ):
+            done = subprocess.run(words_of(*words), stdout=-1, stderr=stream, check=False)
+            assert done.returncode == code
+
+
+def run_words(path, *settings):
+    words = ["run", "permuted-mnist", "van", "--seeds", "2", "--tasks", "2", "--device", "cpu"]
+    for setting in settings:
+        words += ["--set", setting]
+    return words_of(*words, "--store", path)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_run_goes_on_whether_anybody_hears_of_it_or_not(tmp_path, heard):
+    """As when a connection is lost, or what was to keep a log has ended."""
+    path, told = tmp_path / "store.sqlite", tmp_path / "told"
+    error = subprocess.PIPE if heard else gone()
+    with told.open("wb") as file:
+        words = run_words(path, "fault=talk")
+        done = subprocess.run(words, stdout=file, stderr=error, check=False)
+    if not heard:
+        os.close(error)
+    assert done.returncode == 0
+    assert "Plot: " in told.read_text("utf-8")
+    assert "talks" not in told.read_text("utf-8")
+    assert done.stderr is None or done.stderr.count(b"talks") == 2
+    with Store(path, read_only=True) as store:
+        assert len(store.rows()) == 2
+
+
+def test_what_is_stopped_says_so_by_its_code_when_nobody_hears_of_it(tmp_path):
+    trace, writer = tmp_path / "trace", gone()
+    words = run_words(tmp_path / "store.sqlite", "sleep=60", f"trace={trace}")
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    while not trace.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 75
+
+
+def test_a_folder_that_is_gone_is_told_before_libraries_stumble_over_it(tmp_path):
+    place = tmp_path / "gone"
+    code = f"import os; os.chdir({str(place)!r}); os.rmdir({str(place)!r})\n"
+    code += "from engram.cli import main; main()"
+    for words in (["results"], ["data"], ["run", "permuted-mnist", "van"]):
+        place.mkdir()
+        command = [sys.executable, "-c", code, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.stderr.startswith("engram: The folder that this is called in is gone")
+
+
+def test_results_may_come_through_a_pipe(tmp_path, make_row):
+    lines = "".join(f"{make_row(seed=seed).line}\n" for seed in range(3))
+    target = tmp_path / "mine.sqlite"
+    done = subprocess.run(
+        words_of("results", "--merge", "/dev/stdin", "--store", target),
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "3 of 3 results were new" in done.stderr

@@ -1,0 +1,1 @@
+"""What we work with; no part of the package that is installed."""

@@ -1,0 +1,92 @@
+"""All pages that are generated, or have generated blocks, in a folder of documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engram.errors import EngramError
+from engram.files import whole_file
+from engram.report.comparison import comparable
+from engram.report.paper_defaults import PaperDefaults
+from engram.report.summary import by_setting, summarise
+from engram.runs import Row, read_lines
+from tools.docs.blocks import PageBlocks, Sources, fill
+from tools.docs.results_page import GENERATED, results_page
+
+if TYPE_CHECKING:
+    from engram.runs import Laboratory
+
+
+_COMMAND = "make docs"
+_CLAIMS = (("mega-ii", "er"), ("mega-i", "er"), ("mega-ii", "mega-i"), ("mega-ii", "a-gem"))
+"""Pairs of which the paper says, or lets one expect, that the first is better."""
+
+
+def write_pages(folder: Path, files: Sequence[Path], laboratory: Laboratory) -> list[Path]:
+    """Make everything generated in a folder anew; return the pages that have changed.
+
+    Every file NAME.jsonl of results gets its page, FOLDER/results/NAME.md, and the blocks of all
+    other pages are filled. Source code is found from the folder's parent. Nothing is written
+    unless everything can be made.
+    """
+    rows = {file.stem: read_lines(file) for file in sorted(files, key=lambda file: file.stem)}
+    pages = {
+        folder / "results" / f"{name}.md": _results_page(rows[name], PaperDefaults(laboratory))
+        for name in rows
+    }
+    for path in pages:
+        check_generated(path)
+    pages |= _filled(folder, rows, laboratory)
+    changed = [path for path, page in pages.items() if not path.exists() or read(path) != page]
+    for path in changed:
+        write(path, pages[path])
+    return changed
+
+
+def check_generated(path: Path) -> None:
+    """Refuse to overwrite what somebody wrote."""
+    if path.exists() and not read(path).startswith(GENERATED):
+        raise EngramError(f"{str(path)!r} was not generated: it will not be overwritten.")
+
+
+def read(path: Path) -> str:
+    """Return a page as it is, ends of lines included."""
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EngramError(f"{str(path)!r} cannot be read: {error}.") from error
+
+
+def write(path: Path, page: str) -> None:
+    """Write a page, whole or not at all."""
+    with whole_file(path) as part:
+        part.write_bytes(page.encode())
+
+
+def _results_page(rows: Sequence[Row], defaults: PaperDefaults) -> str:
+    sections = by_setting(summarise(rows)).values()
+    pairs = [pair for pair in _CLAIMS if any(comparable(each, pair) for each in sections)]
+    return results_page(rows, defaults, _COMMAND, pairs)
+
+
+def _filled(
+    folder: Path, rows: Mapping[str, Sequence[Row]], laboratory: Laboratory
+) -> dict[Path, str]:
+    """Return the pages that people write, with their blocks made anew."""
+    place = folder.resolve()
+    sources = Sources(
+        place.parent, place.name, {name: summarise(rows[name]) for name in rows}, laboratory
+    )
+    filled = {}
+    for path in sorted(folder.rglob("*.md")):
+        text = read(path)
+        if text.startswith(GENERATED):
+            continue
+        blocks = PageBlocks(sources, path.relative_to(folder).as_posix())
+        try:
+            filled[path] = fill(text, blocks.make)
+        except EngramError as error:
+            raise EngramError(f"{str(path)!r}, {error}") from None
+    return filled

@@ -1,0 +1,25 @@
+"""``python -m tools.docs.times FILE...`` writes the times that come with ``engram.studies``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from engram.files import whole_file
+from engram.runs import Row, read_lines
+from engram.studies import taken
+
+TIMES = Path(__file__).parents[2] / "src" / "engram" / "studies" / "times.json"
+
+
+def write_times(rows: Iterable[Row], path: Path) -> None:
+    """Write about how long the runs of each kind took, a line for each."""
+    lines = ",\n".join(json.dumps(each) for each in taken(rows))
+    with whole_file(path) as part:
+        part.write_text(f"[\n{lines}\n]\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write_times([row for name in sys.argv[1:] for row in read_lines(Path(name))], TIMES)
