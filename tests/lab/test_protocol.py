@@ -1,6 +1,7 @@
 """Runs: specs, the single pass, what is measured and when, and the same run on every path."""
 
 import math
+import platform
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from engram import rules
 from engram.errors import EngramError
 from engram.methods import Entry, method_entry, names, register
 from engram.protocol import Spec, run, settings_help, specify
+from engram.runs import address, record
 from engram.streams import benchmark, load_mnist
 from engram.testing._course import Subject
 
@@ -141,6 +143,22 @@ def test_a_run_is_the_same_alone_or_stacked(method):
     for seed, together in enumerate(run(spec, [0, 1])):
         (alone,) = run(spec, [seed])
         assert (alone.accuracy, alone.curve) == (together.accuracy, together.curve)
+
+
+def test_a_run_on_a_cpu_tells_which_one_and_is_filed_without(monkeypatch, tmp_path):
+    """Where the model is not told, by its architecture."""
+    told = tmp_path / "cpuinfo"
+    monkeypatch.setattr("engram.protocol._device._TOLD", told)
+    for model in (platform.machine(), "Some CPU @ 2 GHz"):
+        if model != platform.machine():
+            told.write_text(f"vendor_id\t: Somebody\nmodel name\t: {model}\n" * 2)
+        (outcome,) = run(small("van"), [0])
+        assert outcome.device == "cpu"
+        capability = torch.backends.cpu.get_cpu_capability()
+        assert outcome.facts["cpu"] == f"{model} ({capability})"
+        row = record(small("van"), outcome, "engram run")
+        assert row.outcome["facts"]["cpu"] == outcome.facts["cpu"]
+        assert row.address == address(small("van").identity(), 0)
 
 
 def test_a_run_is_deterministic():

@@ -2,6 +2,7 @@
 
 from engram.protocol._build import build_stream
 from engram.protocol._checkpoint import Checkpoint, Paused
+from engram.protocol._device import processor
 from engram.protocol._lesson import Lesson, lesson
 from engram.protocol._precision import prepare_workspace
 from engram.protocol._record import Outcome
@@ -23,6 +24,7 @@ __all__ = [
     "build_stream",
     "lesson",
     "prepare_workspace",
+    "processor",
     "run",
     "settings_help",
     "specify",

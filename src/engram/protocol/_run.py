@@ -15,6 +15,7 @@ from engram.kernels import starting
 from engram.methods import Method
 from engram.protocol._build import build_method, build_stream
 from engram.protocol._checkpoint import Checkpoint
+from engram.protocol._device import cpu_facts, device_name
 from engram.protocol._precision import check_device, precision, prepare_workspace
 from engram.protocol._record import Outcome, Record
 from engram.protocol._spec import Spec
@@ -93,8 +94,8 @@ def _described(
 def _outcomes(trainer: Trainer, seeds: Sequence[int], device: str) -> list[Outcome]:
     record, method = trainer.record, trainer.method
     seconds = trainer.course.seconds / len(seeds)
-    facts = {**method.facts(), **trainer.stream.facts()}
-    facts |= {"stacked": len(seeds), "reads_after_task": trainer.course.reads}
+    facts: dict[str, int | float | str] = {**method.facts(), **trainer.stream.facts()}
+    facts |= {"stacked": len(seeds), "reads_after_task": trainer.course.reads, **cpu_facts(device)}
     steps = [record.steps_of(index) for index in range(len(seeds))]
     return [
         Outcome(
@@ -102,7 +103,7 @@ def _outcomes(trainer: Trainer, seeds: Sequence[int], device: str) -> list[Outco
             record.accuracy(index),
             record.curve(index),
             seconds,
-            _device_name(device),
+            device_name(device),
             {**facts, **({} if mine is None else step_facts(mine, _rule(method, index)))},
             record.failure(index),
             mine,
@@ -114,9 +115,3 @@ def _outcomes(trainer: Trainer, seeds: Sequence[int], device: str) -> list[Outco
 def _rule(method: Method, run: int) -> Rule | None:
     rule: Rule | None = getattr(method, "rule", None)
     return rule.of(run) if isinstance(rule, RuleByRun) else rule
-
-
-def _device_name(device: str) -> str:
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return device

@@ -118,7 +118,7 @@ def _receipts(lines: Sequence[Line]) -> str:
             line.label,
             told_seeds(line.summary),
             duration(line.summary.seconds),
-            line.summary.device,
+            line.summary.machine,
             line.summary.dates,
             line.summary.address,
         ]

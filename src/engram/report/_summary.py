@@ -57,6 +57,11 @@ class Summary:
         return ", ".join(sorted({row.device for row in self.rows}))
 
     @property
+    def machine(self) -> str:
+        """The device, or all of them, a CPU by its model where the runs tell it."""
+        return ", ".join(sorted({_machine(row) for row in self.rows}))
+
+    @property
     def dates(self) -> str:
         """The day of the runs, or the first and the last."""
         days = sorted({row.created[:10] for row in self.rows})
@@ -80,6 +85,10 @@ class Summary:
     def statistic(self, metric: str) -> Statistic | None:
         """Return a metric over the seeds, in the paper's units, or None where it is undefined."""
         return Statistic.over([measure(row, metric) for row in self.rows])
+
+
+def _machine(row: Row) -> str:
+    return str(row.outcome["facts"].get("cpu", "cpu")) if row.device == "cpu" else row.device
 
 
 def summarise(rows: Iterable[Row]) -> list[Summary]:

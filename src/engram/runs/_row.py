@@ -62,7 +62,7 @@ def record(spec: Spec, outcome: Outcome, command: str) -> Row:
             "outcome": {
                 "accuracy": outcome.accuracy,
                 "curve": outcome.curve,
-                "facts": {key: _finite(value) for key, value in outcome.facts.items()},
+                "facts": {key: _plain(value) for key, value in outcome.facts.items()},
                 "failure": None if outcome.failure is None else printable(outcome.failure),
             },
             "device": outcome.device,
@@ -72,6 +72,8 @@ def record(spec: Spec, outcome: Outcome, command: str) -> Row:
     )
 
 
-def _finite(fact: float | str) -> float | str:
-    # JSON has no NaN or infinity, and a fact is no reason to lose a finished run.
-    return str(fact) if isinstance(fact, float) and not math.isfinite(fact) else fact
+def _plain(fact: float | str) -> float | str:
+    # JSON has no NaN or infinity, a text has one line: no fact is a reason to lose a finished run.
+    if isinstance(fact, str):
+        return printable(fact)
+    return fact if math.isfinite(fact) else str(fact)
