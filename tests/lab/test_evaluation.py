@@ -14,6 +14,8 @@ from engram.protocol._accuracy import accuracies, curve_point
 from engram.streams._cifar import SplitCifar
 from engram.streams._together import together
 
+pytestmark = pytest.mark.numerical
+
 
 def counted(method, stream, task):
     """Each run's share of right answers, counted one by one; of AWA's, the mean over classes."""

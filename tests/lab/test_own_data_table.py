@@ -20,6 +20,8 @@ from engram.streams import benchmark
 from engram.streams._table_inputs import encode
 from engram.streams._table_tasks import by_time, by_value, classes_of
 
+pytestmark = pytest.mark.numerical
+
 
 def rows(found):
     return {name: mine.tolist() for name, mine in found.items()}

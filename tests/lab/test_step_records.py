@@ -15,6 +15,8 @@ from engram.rules import AGEM, MEGA1, MEGA2
 from engram.streams import load_mnist
 from engram.testing._course import Subject
 
+pytestmark = pytest.mark.numerical
+
 SEEDS = (0, 3)
 
 
