@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow test-portable test-kernels fuzz audit bench peers docs lint clean
+.PHONY: run test test-slow test-portable test-lowest test-kernels fuzz audit bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -50,6 +50,22 @@ fuzz: $(STAMP)
 	echo "The same cases again: make fuzz SEED=$$seed"; \
 	ENGRAM_FUZZ_SEED=$$seed OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto tests/fuzz
 
+# A part of the tests with the lowest versions that pyproject.toml promises; by hand, before a release.
+LOWEST := .venv-lowest
+$(LOWEST)/.installed: pyproject.toml constraints.txt tools/lowest.py
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python tools/lowest.py > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -c $(LOWEST)/lowest.txt "torch==2.13.0"
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -c $(LOWEST)/lowest.txt -e .[images] pytest pytest-xdist hypothesis quadprog scipy
+	@touch $@
+
+test-lowest: $(LOWEST)/.installed
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/pytest -m "not slow" -n auto tests/app tests/data tests/gradients \
+	  tests/memory tests/report tests/rules tests/studies tests/test_learner.py tests/test_files.py
+
 # Kernels for GPUs, played through by Triton's interpreter: hundreds of megabytes, so not part of `test`.
 KERNELS := .triton
 $(KERNELS)/.installed: $(STAMP)
@@ -94,4 +110,4 @@ docs: $(STAMP)
 	$(BIN)/python -m tools.docs.reliability
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis
