@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow test-kernels fuzz audit bench peers docs lint clean
+.PHONY: run test test-slow test-portable test-kernels fuzz audit bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -31,6 +31,18 @@ test: lint
 
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+# What floating-point arithmetic decides, as other CPUs compute it: with the instructions of this one,
+# with AVX2 and with SSE4, on one thread and on two (which wait asleep, for there are other workers).
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2
+SSE4 := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
+NUMERICAL := tests/engine tests/gradients tests/lab tests/rules $(wildcard tests/test_*.py)
+test-portable: $(STAMP)
+	@for threads in 1 2; do for instructions in "" "$(AVX2)" "$(SSE4)"; do \
+	  echo "On $$threads of its threads, with $${instructions:-its own instructions}:"; \
+	  env $$instructions OMP_NUM_THREADS=$$threads OMP_WAIT_POLICY=PASSIVE \
+	    $(BIN)/pytest -m "numerical and not slow" -n auto $(NUMERICAL) || exit 1; \
+	done; done
 
 # The generated cases of the tests, but others every time; `make fuzz SEED=N` makes those of N again.
 fuzz: $(STAMP)

@@ -15,7 +15,7 @@ from tools.docs.pages import write_pages
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
-    assert {*tables._CPU, *tables._GPU, "peers"} == set(SPEED_TABLES)
+    assert {*tables._CPU, *tables._GPU, "kernels", "peers"} == set(SPEED_TABLES)
 
 
 def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):

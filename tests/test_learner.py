@@ -13,6 +13,8 @@ from engram.errors import EngramError
 from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
 
+pytestmark = pytest.mark.numerical
+
 RULES = [Current(), Equal(), AGEM(), MEGA1(), MEGA2(), GEM()]
 POLICIES = [ClassRing(4), ClassSample(4), Reservoir(20), Fifo(20)]
 

@@ -11,6 +11,8 @@ from engram.metrics import (
     learning_curve_area,
 )
 
+pytestmark = pytest.mark.numerical
+
 NAN = float("nan")
 # Three tasks: what remains of each after each.
 MATRIX = [[0.9, NAN, NAN], [0.8, 0.7, NAN], [0.6, 0.75, 0.5]]

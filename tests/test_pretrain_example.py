@@ -61,6 +61,7 @@ def test_the_program_trains_the_paper_s_network_and_saves_it(tmp_path, monkeypat
     assert story["device"] == "cpu"
 
 
+@pytest.mark.numerical
 def test_what_can_be_learnt_is_learnt():
     training, held_out = (
         [torch.from_numpy(array) for array in coloured(many, seed=many)] for many in (128, 64)
@@ -108,6 +109,7 @@ def test_an_image_is_cut_from_its_reflected_surroundings_and_may_be_mirrored():
     assert len(found) == 50  # every image is one of its cuts, and every cut occurs
 
 
+@pytest.mark.numerical
 def test_a_step_is_that_of_sgd_without_decay_of_norms_and_biases():
     images, labels = (torch.from_numpy(array) for array in coloured(16))
     pretraining = small()

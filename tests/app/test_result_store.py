@@ -242,11 +242,12 @@ def test_an_infinite_setting_is_refused(tmp_path, make_row):
         read_lines(lines)
 
 
-def test_a_fact_that_is_no_number_does_not_lose_the_run(laboratory):
+def test_a_fact_that_is_no_number_or_no_line_does_not_lose_the_run(laboratory):
     from engram.runs import record
 
     spec = laboratory.specify("permuted-mnist", "van", tasks=2)
     outcome = laboratory.run(spec, [0])[0]
-    row = record(spec, dataclasses.replace(outcome, facts={"loss": float("nan")}), "c")
-    assert row.outcome["facts"] == {"loss": "nan"}
+    facts = {"loss": float("nan"), "cpu": "one\ntwo\x1b"}
+    row = record(spec, dataclasses.replace(outcome, facts=facts), "c")
+    assert row.outcome["facts"] == {"loss": "nan", "cpu": "one two�"}
     assert Row.of(json.loads(row.line)) == row

@@ -52,7 +52,15 @@ def test_a_state_that_is_no_memory_s_leaves_the_memory_as_it_was(policy, path, v
     if refused(attempt(lambda: memory.load_state_dict(state))):
         assert ([*memory.examples()], memory.nbytes) == before
         memory.add((torch.zeros(2, 3), torch.tensor([0, 1])), tasks=0)
-    attempt(lambda: memory.sample(2))
+    for _ in range(2):  # what was taken over is a memory
+        attempt(lambda: memory.sample(2))
+        attempt(lambda: memory.sample(1, by_task=True))
+        attempt(lambda: memory.add((torch.zeros(4, 3), torch.tensor([0, 1, 0, 2])), tasks=1))
+        attempt(memory.end_task)
+        attempt(lambda: memory.erase(where={"label": 1}))
+        again = Memory(policy)
+        again.load_state_dict(memory.state_dict())
+        assert [*again.examples()] == [*memory.examples()]
 
 
 @generated(80, name=mostly(names), storage=junk, device=junk)

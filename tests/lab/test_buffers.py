@@ -87,6 +87,7 @@ def test_a_method_that_does_not_save_them_is_found():
         check_method(Entry("mine", Leaky, MethodSettings))
 
 
+@pytest.mark.numerical
 def test_the_reference_batch_moves_them_first_then_the_current_one():
     torch.manual_seed(0)
     network = Centred()
@@ -121,6 +122,7 @@ def outputs_of(method, examples):
     return centred, centred @ Centred.matrix(method.parameters)
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -138,6 +140,7 @@ def test_what_is_measured_when_a_task_ends_leaves_them_alone(name, settings):
     assert torch.equal(method.buffers, before)
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize(("formula", "size"), [("tables", BATCH), ("aljundi", 1)])
 def test_mas_measures_in_evaluation(formula, size):
     method, examples = learned("mas", formula=formula)
@@ -150,6 +153,7 @@ def test_mas_measures_in_evaluation(formula, size):
     torch.testing.assert_close(method.total, total / logits.shape[1])
 
 
+@pytest.mark.numerical
 def test_icarl_notes_outputs_in_evaluation():
     method, examples = learned("icarl")
     method.end_task(0, FinishedTask(examples))

@@ -26,6 +26,7 @@ def stopped_and_resumed(spec, seeds, tmp_path, lives, **options):
             deaths += 1
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("method", names())
 def test_every_method_ends_with_the_same_bits(method, tmp_path):
     # 6 steps in each of 3 tasks, and 2 ends between tasks, are 20 places to die at.
@@ -36,6 +37,7 @@ def test_every_method_ends_with_the_same_bits(method, tmp_path):
     assert same_bits(again, whole)
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("method", ["mega-ii", "prog-nn", "rwalk"])
 def test_a_network_with_batch_norm_ends_with_the_same_bits(method, tmp_path):
     spec = tiny_spec(method, "tiny-images", tasks=2, examples=10, learning_rate=0.01)
@@ -45,6 +47,7 @@ def test_a_network_with_batch_norm_ends_with_the_same_bits(method, tmp_path):
     assert same_bits(again, whole)
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("memory", ["sample", "reservoir", "fifo"])
 def test_every_memory_ends_with_the_same_bits(memory, tmp_path):
     spec = tiny_spec("mega-ii", memory=memory)
@@ -52,6 +55,7 @@ def test_every_memory_ends_with_the_same_bits(memory, tmp_path):
     assert same_bits(again, run_whole(spec, [3]))
 
 
+@pytest.mark.numerical
 def test_records_of_steps_and_tuning_tasks_end_with_the_same_bits(tmp_path):
     from dataclasses import replace
 

@@ -11,6 +11,8 @@ from engram.protocol import Checkpoint, Paused, run
 from engram.protocol.precision import precision, prepare_workspace
 from engram.streams import Stream
 
+pytestmark = pytest.mark.numerical
+
 SENTENCE = "The loss became non-finite in task 2 of 3, at step 4 of 6 (learning_rate 0.5)."
 """Of the fourth batch of seed 2, in which no input is a number (see BROKEN)."""
 

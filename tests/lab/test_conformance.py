@@ -45,6 +45,7 @@ def small_settings(name):
     return {key: value for key, value in SMALL.items() if key in fields}
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("name", names())
 def test_every_registered_method_conforms(name):
     done = check_method(name, **small_settings(name))

@@ -14,6 +14,8 @@ from engram.protocol.evaluation import accuracies, curve_point
 from engram.streams.split import joined_tests
 from engram.streams.split_cifar import SplitCifar
 
+pytestmark = pytest.mark.numerical
+
 
 def counted(method, stream, task):
     """Each run's share of right answers, counted one by one; of AWA's, the mean over classes."""

@@ -15,6 +15,8 @@ from engram.models import MLP
 from engram.protocol import run, specify
 from engram.streams import Examples, load_mnist
 
+pytestmark = pytest.mark.numerical
+
 RATE, CLASSES, FEATURES = 0.1, 3, 4
 
 

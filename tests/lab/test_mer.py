@@ -15,6 +15,8 @@ from engram.protocol import run, specify
 from engram.streams import load_mnist
 from engram.testing.assertions import no_reads
 
+pytestmark = pytest.mark.numerical
+
 RATE = 0.3
 
 

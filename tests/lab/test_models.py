@@ -11,6 +11,8 @@ from engram.models import MLP
 from engram.models.network import draw_normal
 from engram.plan import generator
 
+pytestmark = pytest.mark.numerical
+
 
 def plain(network, parameters, inputs):
     """One run's logits from ordinary operations that autograd can follow."""

@@ -19,6 +19,8 @@ from engram.protocol import run
 from engram.streams import benchmark
 from engram.streams.table import by_time, by_value, classes_of, encode
 
+pytestmark = pytest.mark.numerical
+
 
 def rows(found):
     return {name: mine.tolist() for name, mine in found.items()}

@@ -10,6 +10,8 @@ from engram.methods.penalty import scaled
 from engram.models import MLP
 from engram.streams import Examples, Stream
 
+pytestmark = pytest.mark.numerical
+
 # 13, 9 and 10 steps: several refreshes in each, steps left over, and last batches of 2, 1 and 3.
 LENGTHS = (38, 25, 30)
 ESTIMATES = ("fisher", "squares", "path_integral", "score", "total", "last")

@@ -15,6 +15,8 @@ from engram.plan import generator
 from engram.protocol import run, specify
 from engram.streams import load_mnist
 
+pytestmark = pytest.mark.numerical
+
 SIZES = (6, 5, 4, 3)
 RATE = 0.1
 

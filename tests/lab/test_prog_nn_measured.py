@@ -50,6 +50,7 @@ def test_a_finished_task_is_not_predicted_again(benchmark, asked):
     assert asked == [(task, task) for task in range(TASKS) for _ in range(5)]
 
 
+@pytest.mark.numerical
 def test_neither_is_it_by_a_run_that_was_resumed(tmp_path, asked):
     spec = tiny_spec("prog-nn", examples=10)
     whole = run_whole(spec, [0])
@@ -62,6 +63,7 @@ def test_neither_is_it_by_a_run_that_was_resumed(tmp_path, asked):
     assert asked == [(task, task) for task in range(TASKS) for _ in range(5)]
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 @pytest.mark.parametrize("world", ["permuted-mnist", "tiny", "tiny-images", "diverging"])
 def test_it_changes_no_bit_of_what_is_measured(world, seeds, monkeypatch):
@@ -127,6 +129,7 @@ def afresh(method, *question):
     return other.predict(*question)
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
 def test_while_a_task_is_learned_predictions_are_those_of_a_first_question(seeds, device):

@@ -11,6 +11,8 @@ from engram.methods import MethodSettings, Setup, method_entry
 from engram.models import ProgressiveResNet, ResNet
 from engram.plan import generator
 
+pytestmark = pytest.mark.numerical
+
 CLASSES, WIDTH, RATE = 3, 2, 0.05
 
 

@@ -1,6 +1,7 @@
 """Runs: specs, the single pass, what is measured and when, and the same run on every path."""
 
 import math
+import platform
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from engram import rules
 from engram.errors import EngramError
 from engram.methods import Entry, method_entry, names, register
 from engram.protocol import Spec, run, settings_help, specify
+from engram.runs import address, record
 from engram.streams import benchmark, load_mnist
 from engram.testing.practice import Subject
 
@@ -134,6 +136,7 @@ def test_every_method_runs_and_is_measured_as_the_protocol_says(method):
         ]
 
 
+@pytest.mark.numerical
 @pytest.mark.usefixtures("double_mnist")
 @pytest.mark.parametrize("method", ["van", "gem", "mega-ii", "multi-task"])
 def test_a_run_is_the_same_alone_or_stacked(method):
@@ -143,10 +146,28 @@ def test_a_run_is_the_same_alone_or_stacked(method):
         assert (alone.accuracy, alone.curve) == (together.accuracy, together.curve)
 
 
+def test_a_run_on_a_cpu_tells_which_one_and_is_filed_without(monkeypatch, tmp_path):
+    """Where the model is not told, by its architecture."""
+    told = tmp_path / "cpuinfo"
+    monkeypatch.setattr("engram.protocol.device._TOLD", told)
+    for model in (platform.machine(), "Some CPU @ 2 GHz"):
+        if model != platform.machine():
+            told.write_text(f"vendor_id\t: Somebody\nmodel name\t: {model}\n" * 2)
+        (outcome,) = run(small("van"), [0])
+        assert outcome.device == "cpu"
+        capability = torch.backends.cpu.get_cpu_capability()
+        assert outcome.facts["cpu"] == f"{model} ({capability})"
+        row = record(small("van"), outcome, "engram run")
+        assert row.outcome["facts"]["cpu"] == outcome.facts["cpu"]
+        assert row.address == address(small("van").identity(), 0)
+
+
+@pytest.mark.numerical
 def test_a_run_is_deterministic():
     assert run(small("mega-i"), [5])[0].accuracy == run(small("mega-i"), [5])[0].accuracy
 
 
+@pytest.mark.numerical
 def test_equal_weights_have_two_names_and_one_implementation():
     assert run(small("er"), [0])[0].accuracy == run(small("mega-i-equal"), [0])[0].accuracy
 
@@ -199,12 +220,14 @@ def test_progress_reaches_the_end():
     assert seen[-1].step == seen[-1].steps == 18
 
 
+@pytest.mark.numerical
 def test_the_first_task_is_plain_training_for_every_memory_of_finished_tasks():
     van = run(small("van", learning_rate=0.1), [0])[0]
     for method in ("er", "a-gem", "gem", "mega-i", "mega-ii"):
         assert run(small(method), [0])[0].accuracy[0] == van.accuracy[0]
 
 
+@pytest.mark.numerical
 def test_mega_ii_steps_as_the_paper_s_formula_says():
     """One step of the engine against float64 vectors put together by hand."""
     from engram.engine import Batch, Rows

@@ -10,6 +10,8 @@ from engram.errors import EngramError
 from engram.models import ResNet
 from engram.plan import generator
 
+pytestmark = pytest.mark.numerical
+
 CLASSES, WIDTH = 4, 2
 FULL = {"large_images": True, "shortcut_norm": False}
 USUAL = {"large_images": True, "max_pool": True}

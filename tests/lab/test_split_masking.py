@@ -16,6 +16,8 @@ from engram.protocol import run, specify
 from engram.protocol.evaluation import accuracies
 from engram.streams.split import class_shares
 
+pytestmark = pytest.mark.numerical
+
 # Four tasks of one, two, two and three outputs, in no order; output 3 is nobody's.
 TASKS = [[5], [0, 7], [4, 2], [8, 1, 6]]
 CLASSES = 9

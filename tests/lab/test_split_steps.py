@@ -8,6 +8,8 @@ from torch.nn import functional
 
 from engram.protocol import run, specify
 
+pytestmark = pytest.mark.numerical
+
 RATE = 1e-4  # small, for a batch of two under batch norm blows up every rounding
 FULL = {"large_images": True, "shortcut_norm": False}
 

@@ -49,6 +49,7 @@ def weights(state):
     return state["columns"][-1] if "columns" in state else state["parameters"]
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize(("method", "name"), EVERY)
 def test_a_run_is_the_same_alone_or_stacked_with_other_values(method, name):
     specs = specs_of(method, name)
@@ -64,6 +65,7 @@ def test_a_run_is_the_same_alone_or_stacked_with_other_values(method, name):
     assert not torch.allclose(weights(state)[0], weights(state)[2], rtol=1e-2)  # it does matter
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("method", ["mega-ii", "prog-nn", "rwalk", "gem"])
 def test_networks_with_batch_norm_stack_with_other_values(method):
     world, sizes = "tiny-images-double", {"tasks": 2, "examples": 10}
@@ -80,11 +82,13 @@ def test_all_that_is_searched_can_be_stacked():
         assert set(entry.search) <= set(entry.varies), method
 
 
+@pytest.mark.numerical
 def test_equal_values_are_the_very_run_of_one_spec():
     spec = tiny_spec("mega-i")
     assert same_bits(run_whole([spec, tiny_spec("mega-i")], [0, 1]), run_whole(spec, [0, 1]))
 
 
+@pytest.mark.numerical
 def test_a_stack_that_was_stopped_ends_with_the_same_bits(tmp_path):
     specs = specs_of("mega-i", "epsilon")
     with pytest.raises(Killed):
@@ -96,6 +100,7 @@ def test_a_stack_that_was_stopped_ends_with_the_same_bits(tmp_path):
     assert same_bits(gone_on, run_whole(specs, SEEDS))
 
 
+@pytest.mark.numerical
 def test_one_that_diverges_leaves_the_others_alone_and_tells_its_own_rate():
     calm, wild = (tiny_spec("van", "tiny-double", learning_rate=rate) for rate in (0.5, 1e300))
     left, failed, right = run([calm, wild, calm], [0, 0, 1])
@@ -108,6 +113,7 @@ def test_one_that_diverges_leaves_the_others_alone_and_tells_its_own_rate():
     assert left.failure is right.failure is None
 
 
+@pytest.mark.numerical
 def test_the_steps_of_each_are_told_by_its_own_rule():
     specs = specs_of("mega-i", "epsilon")
     together = run(specs, SEEDS, record_every=1)

@@ -14,6 +14,8 @@ from engram.rules import AGEM, MEGA1, MEGA2
 from engram.streams import load_mnist
 from engram.testing.practice import Subject
 
+pytestmark = pytest.mark.numerical
+
 SEEDS = (0, 3)
 
 

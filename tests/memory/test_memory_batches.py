@@ -16,7 +16,7 @@ from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Memory, Reservoi
 
 EVERY = [ClassRing(2), ClassRing(2, include_current=True), ClassSample(2), Reservoir(5), Fifo(5)]
 LEAST = -(2**63)
-COPIES = [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))]
+COPIES = [copy.deepcopy, copy.copy, lambda own: pickle.loads(pickle.dumps(own))]
 
 examples = st.tuples(
     st.integers(0, 2), st.integers(0, 2), st.integers(0, 9) | st.sampled_from("ab")
@@ -102,6 +102,30 @@ def test_a_storage_and_its_copies_write_to_the_slots_they_are_told(copied, write
     assert held == expected
 
 
+@pytest.mark.parametrize("copied", COPIES)
+def test_what_a_copy_stages_leaves_what_the_original_has_staged(copied):
+    storage, numbers = TensorStorage(), torch.arange(1, 3)
+    storage.resize(4, numbers)
+    twin = copied(storage)
+    staged = [
+        (own, own.stage(slots, [numbers])) for own, slots in [(storage, [0, 1]), (twin, [2, 3])]
+    ]
+    for own, ready in staged:
+        own.commit(ready)
+    assert storage.read(torch.arange(4)).tolist() == [1, 2, 0, 0]
+    assert twin.read(torch.arange(4)).tolist() == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_what_is_filed_by_a_flag_in_a_copy_is_not_undone_in_the_original(copied):
+    memory = Memory(Fifo(4))
+    memory.add(torch.arange(2))
+    twin = copied(memory)
+    twin.file(twin.prepare(torch.arange(3)), valid=torch.tensor(False))
+    assert (memory.settle(), len(memory)) == (0, 2)
+    assert (twin.settle(), len(twin)) == (1, 2)
+
+
 @pytest.mark.parametrize("labels", [[LEAST + 1, 2**63 - 1], np.array([0, 5]), [True, np.int8(3)]])
 def test_labels_are_integers_of_64_bits_of_whatever_kind(labels):
     ledger = Ledger(ClassRing(2))
@@ -140,3 +164,40 @@ def test_numbers_go_on_after_the_largest_of_64_bits(erased):
     ids = [2**63 - 1, 2**63, 2**63 + 1, 2**63 + 2]
     assert [example.id for example in memory.examples()][-4:] == ids
     assert set(ids) <= set(memory.sample(9).ids)
+
+
+@pytest.mark.parametrize("number", [2**512 - 1, 1 - 2**512])
+def test_large_ids_are_saved_and_loaded_and_numbers_go_on_behind_them(number, tmp_path):
+    memory = Memory(Fifo(9))
+    memory.add(torch.arange(2), ids=[number, "a"], tags={"large": number})
+    memory.add(torch.arange(2))
+    memory.erase(ids=[number // 3])
+    memory.save(tmp_path / "memory")
+    memory = Memory.load(tmp_path / "memory")
+    after = max(number + 1, 0)
+    assert [example.id for example in memory.examples()] == [number, "a", after, after + 1]
+    assert memory.erasures[0].ids == (number // 3,)
+    memory.add(torch.arange(1), ids=[number // 3])
+    assert len(memory) == 4
+
+
+@pytest.mark.parametrize("number", [2**512, -(2**512), 10**5000], ids=["2^512", "-2^512", "long"])
+def test_larger_ones_are_refused_wherever_they_are_given(number):
+    memory = Memory(Fifo(9))
+    memory.add(torch.arange(2), tasks=0)
+    for options, words in [
+        ({"ids": [number, 1]}, "512 bits"),
+        ({"ids": ["a", number]}, "512 bits"),
+        ({"tags": {"large": number}}, "'large'"),
+        ({"labels": [number, 1]}, "integers of 64 bits"),
+        ({"tasks": number}, "integers of 64 bits"),
+        ({"tasks": [1, number]}, "integers of 64 bits"),
+    ]:
+        with pytest.raises(EngramError, match=words):
+            memory.add(torch.arange(2), **{"tasks": 0, **options})
+    with pytest.raises(EngramError, match="512 bits"):
+        memory.erase(ids=[number])
+    assert memory.erase(where={"label": number}).ids == ()
+    with pytest.raises(EngramError):
+        memory.read([number])
+    assert len(memory) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from functools import partial
 
 import numpy as np
@@ -162,6 +163,74 @@ def test_so_is_a_change_of_a_ledger_alone(policy):
 @pytest.mark.parametrize("memory", [Memory(ClassRing(2)), Memory(Fifo(9), max_bytes=99)])
 def test_a_memory_that_is_interrupted_by_its_first_batch_is_new(memory):
     check_every_line(memory, lambda own: own.add(batch(0, 3), tasks=0))
+
+
+def during(call, line, ask):
+    """Make a call, and ask something in the midst of it, as a signal handler or a debugger may."""
+    lines, answers = 0, []
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if not frame.f_globals["__name__"].startswith(PACKAGE):
+            return None
+        lines += event == "line"
+        if lines == line and not answers:
+            try:
+                answers.append(ask())
+            except EngramError as error:
+                answers.append(error)
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(previous)
+    return answers
+
+
+@pytest.mark.parametrize("change", ["add", "add by name", "erase"])
+@pytest.mark.parametrize("name", MEMORIES)
+def test_what_is_asked_in_the_midst_of_a_change_is_answered_or_refused_and_the_change_goes_on(
+    name, change
+):
+    memory = MEMORIES[name]()
+    after = copy.deepcopy(memory)
+    CHANGES[change](after)
+    known, lengths = [told(memory), told(after)], {len(memory), len(after)}
+    line, asked, refused = 1, True, 0
+    while asked:
+        victim = copy.deepcopy(memory)
+        question = [lambda: told(victim), lambda: len(victim), lambda: repr(victim)][line % 3]  # noqa: B023
+        asked = during(partial(CHANGES[change], victim), line, question)
+        assert told(victim) == known[1], f"at line {line}"
+        for answer in asked:
+            if isinstance(answer, EngramError):
+                assert "in the midst of a change" in str(answer)
+                refused += 1
+            elif isinstance(answer, int):
+                assert answer in lengths
+            elif not isinstance(answer, str):
+                assert answer in known
+        line += 5
+    assert refused > 2
+
+
+def test_a_ledger_alone_goes_on_as_well():
+    before = Ledger(ClassSample(2))
+    before.add(0, [0, 1, 2, 0, 1], ids=[*"abcde"])
+    after = copy.deepcopy(before)
+    after.add(1, [0, 0, 0, 1, 2], ids=["a", 7, "new", 8, 9])
+    line, asked, refused = 1, True, 0
+    while asked:
+        victim = copy.deepcopy(before)
+        change = partial(victim.add, 1, [0, 0, 0, 1, 2], ids=["a", 7, "new", 8, 9])
+        asked = during(change, line, victim.state_dict)
+        assert comparable(victim.state_dict()) == comparable(after.state_dict())
+        refused += any(isinstance(answer, EngramError) for answer in asked)
+        line += 4
+    assert refused > 2
 
 
 def flagged(name):

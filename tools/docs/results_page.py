@@ -214,7 +214,7 @@ def _receipts(lines: Sequence[Line]) -> str:
             line.label,
             seeds_cell(line.summary),
             duration(line.summary.seconds),
-            line.summary.device,
+            line.summary.machine,
             line.summary.dates,
             line.summary.address,
         ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +12,7 @@ from engram.bench.cpu import methods, steps
 from engram.bench.gpu import captured, determinism, images, replays, searches, stacks
 from engram.bench.timing import clock_of
 from engram.errors import unknown
+from engram.protocol import processor
 
 Rows = list[dict[str, Any]]
 _CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
@@ -57,12 +56,4 @@ def device_name(device: str) -> str:
     """Return what was measured, in words."""
     if torch.device(device).type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
-    return f"one thread of {_processor()}"
-
-
-def _processor() -> str:
-    """Return the model of the CPU where Linux tells it, else its architecture."""
-    described = Path("/proc/cpuinfo")
-    lines = described.read_text().splitlines() if described.exists() else []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())
+    return f"one thread of {processor()}"

@@ -12,6 +12,7 @@ from engram.memory._draws import draw
 from engram.memory._example import Example, Id, Tags, Where, condition
 from engram.memory._filing import Filing
 from engram.memory._policies import Policy, natural
+from engram.memory._seats import copied
 from engram.memory._table import NONE, Indices
 
 
@@ -64,8 +65,8 @@ class Books:
 
     @property
     def tags(self) -> list[Tags | None]:
-        """The tags by slot."""
-        return self._filing.slots.tags
+        """Copies of the tags by slot."""
+        return [copied(own) for own in self._filing.slots.tags]
 
     @property
     def has_tasks(self) -> bool:

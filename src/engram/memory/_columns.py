@@ -13,6 +13,10 @@ from engram.memory._example import Id, Tags
 from engram.memory._table import NONE
 
 _IDENTITIES = {int, str}
+_BITS = 512
+"""Of an integer for an id or a tag. JSON has no bound, but what reads and writes it has."""
+STORED_BITS = _BITS + 1
+"""Of an id in a state: numbers of ours may come after the largest that can be given."""
 
 Values: TypeAlias = Any
 """Whatever a user may have given: checked before it is used."""
@@ -57,14 +61,23 @@ def incoming(
     return Incoming(own_tasks, own_labels or [NONE] * count, own_ids, own_tags)
 
 
-def identities(values: Ids) -> list[Id]:
+def identities(values: Ids, bits: int = _BITS) -> list[Id]:
     """Return the ids as Python integers and strings, or refuse what is neither."""
     column = None if isinstance(values, str) else _plain(values)
     if not isinstance(column, list):
         raise EngramError(f"ids is {shown(values)}; give a list with one id for each example.")
     if not _IDENTITIES.issuperset(map(type, column)):
         column = [_identity(value) for value in column]
+    if any(type(value) is int and value.bit_length() > bits for value in column):
+        raise EngramError(f"An id has more than {bits} bits; give smaller integers, or strings.")
     return column
+
+
+def stored_identities(values: Values) -> list[Id]:
+    """Return the ids of a state, or refuse what is no list of ids."""
+    if not isinstance(values, list):
+        raise EngramError("The state has ids that are no list.")
+    return identities(values, STORED_BITS)
 
 
 def integers(name: str, values: Integers, count: int | None) -> list[int]:
@@ -81,7 +94,7 @@ def integers(name: str, values: Integers, count: int | None) -> list[int]:
     if own is None:
         raise EngramError(f"{name} must be one-dimensional and hold integers.")
     if NONE in own:
-        told = f"{min(column)} to {max(column)}"
+        told = f"{shown(min(column))} to {shown(max(column))}"
         raise EngramError(f"{name} must be integers of 64 bits; {told} are not.")
     return _counted(name, own, count)
 
@@ -101,11 +114,11 @@ def _tasks(tasks: int | Integers | None, count: int | None) -> list[int]:
 def _tags(tags: Tags | Sequence[Tags | None], count: int) -> list[Tags | None]:
     """Return the tags of each example; a single mapping is every example's."""
     if isinstance(tags, Mapping):
-        return [_checked(tags)] * count
+        return [checked_tags(tags)] * count
     column = _plain(tags)
     if not isinstance(column, list):
         raise EngramError(f"The tags {shown(tags)} are not a mapping of names to values.")
-    return _counted("tags", [None if own is None else _checked(own) for own in column], count)
+    return _counted("tags", [None if own is None else checked_tags(own) for own in column], count)
 
 
 def _plain(values: Values) -> Values:
@@ -139,7 +152,7 @@ def _identity(value: object) -> Id:
         raise EngramError(f"The id {shown(value)} is neither an integer nor a string.") from None
 
 
-def _checked(tags: object) -> Tags:
+def checked_tags(tags: object) -> Tags:
     """Return a copy of the tags: JSON scalars by name, so that they can be saved as they are."""
     if not isinstance(tags, Mapping):
         raise EngramError(f"The tags {shown(tags)} are not a mapping of names to values.")
@@ -150,9 +163,10 @@ def _checked(tags: object) -> Tags:
             or not fits
             or value in (math.inf, -math.inf)
             or value != value
+            or (isinstance(value, int) and value.bit_length() > _BITS)
         ):
             raise EngramError(
                 f"The tag {shown(name)}: {shown(value)} must be a string naming a string, a finite "
-                "number, a truth value or None."
+                f"number of at most {_BITS} bits, a truth value or None."
             )
     return dict(tags)

@@ -91,7 +91,8 @@ class Draws:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a `state_dict`, bit for bit."""
         ahead, available, block = state["ahead"], state["available"], state["block"]
-        if not (isinstance(available, int) and isinstance(block, int) and 0 < block <= _MOST):
+        numbers = type(available) is int and available >= 0 and type(block) is int
+        if not numbers or not 0 < block <= _MOST or ahead.dtype != np.int64 or ahead.ndim != 2:
             raise EngramError("The state has draws of other numbers than a memory's.")
         if ((ahead < 0) | (ahead >= available)).any():
             raise EngramError("The state has slots drawn ahead that nobody sits in.")

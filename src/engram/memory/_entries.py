@@ -55,10 +55,7 @@ class Entries(Books):
         self._filing.journal.clear()
 
     def undo(self) -> None:
-        """Go back to where the books were when the change began, if one has.
-
-        Everything else does that first: an interruption may have left a change half undone.
-        """
+        """Go back to where the books were when the change began, if one has."""
         undo(self._filing.journal)
 
     def change(self, write: Callable[[], Made]) -> Made:

@@ -9,13 +9,21 @@ from typing import Any
 import numpy as np
 
 from engram.errors import EngramError
-from engram.memory._columns import Ids, Integers
+from engram.memory._columns import Ids, Integers, stored_identities
 from engram.memory._entries import Entries
 from engram.memory._example import Tags, Where
+from engram.memory._journal import refuse_within
 from engram.memory._lock import deep_copy, new_lock
 from engram.memory._moves import Moves
-from engram.memory._policies import Policy, natural, policy_from_json, policy_to_json, positive
-from engram.memory._state import from_bytes, load_filing, save_filing, to_bytes
+from engram.memory._policies import (
+    Policy,
+    check_policy,
+    natural,
+    policy_to_json,
+    positive,
+    say_policy,
+)
+from engram.memory._state import from_bytes, load_filing, load_next_id, save_filing, to_bytes
 from engram.memory._table import Indices
 
 
@@ -42,8 +50,7 @@ class Ledger(Entries):
     """
 
     def __init__(self, policy: Policy, *, max_examples: int | None = None, seed: int = 0) -> None:
-        if not isinstance(policy, Policy):
-            raise EngramError(f"policy is {policy!r}; give one such as Reservoir(1000).")
+        check_policy(policy)
         if max_examples is not None:
             positive("max_examples", max_examples)
         super().__init__(policy, max_examples, natural("seed", seed))
@@ -69,7 +76,7 @@ class Ledger(Entries):
         many examples there are. A storage follows `moves` before it writes.
         """
         with self.lock:
-            self.undo()
+            self.finish()
             batch = self.prepare(tasks, labels, ids, tags, count=count)
             return self.change(lambda: np.array(self.file(batch), np.int64))
 
@@ -77,7 +84,7 @@ class Ledger(Entries):
         """Seal: everything held may be sampled from now on."""
         if not self.policy.include_current:
             with self.lock:
-                self.undo()
+                self.finish()
                 self._by_task = None  # first: an interruption never leaves it behind
                 self._filing.slots.sealed = len(self)
 
@@ -87,9 +94,15 @@ class Ledger(Entries):
         Returns what a storage has to move and to clear; None if nothing was held.
         """
         with self.lock:
-            self.undo()
+            self.finish()
             leaving = self.named(ids, where)
             return self.change(lambda: self.drop(leaving))
+
+    def finish(self) -> None:
+        """Finish the undoing of a change, if that was interrupted as well."""
+        if self.journal:
+            refuse_within(self, Ledger.change, Ledger.finish)
+            self.undo()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy of everything: it is read later than it is asked for."""
@@ -106,13 +119,13 @@ class Ledger(Entries):
 
     def _parts(self) -> dict[str, Any]:
         """Return all but the lock: that of a copy is its own."""
-        self.undo()
+        self.finish()
         return {name: part for name, part in vars(self).items() if name != "lock"}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything, the generator included, as arrays and JSON values."""
         with self.lock:
-            self.undo()
+            self.finish()
             return {
                 "policy": policy_to_json(self.policy),
                 "generator": self._generator.bit_generator.state,
@@ -123,13 +136,25 @@ class Ledger(Entries):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy, bit for bit."""
-        policy = policy_from_json(state["policy"])
-        if policy != self.policy:
-            raise EngramError(f"The state is of {policy}; this memory's policy is {self.policy}.")
-        self._generator.bit_generator.state = state["generator"]
-        self._seeded, self._drawn = self._generator.bit_generator.state, 0
-        self._next_id = state["next_id"]
-        self._erased = dict.fromkeys(from_bytes(state["erased"]))
-        self._filing = load_filing(policy, state["filing"])
-        self.journal = self._filing.journal
-        self._by_task = self.moves = None
+        policy = self.policy
+        if state["policy"] != policy_to_json(policy):
+            told = say_policy(state["policy"])
+            raise EngramError(f"The state is of {told}; this memory's policy is {policy}.")
+        filing = load_filing(policy, state["filing"])
+        erased = stored_identities(from_bytes(state["erased"]))
+        if not filing.slots.slot_of.keys().isdisjoint(erased):
+            raise EngramError("The state holds examples that were erased.")
+        generator = np.random.default_rng()
+        generator.bit_generator.state = state["generator"]
+        # In one step, so that an interruption never leaves a part of it.
+        vars(self).update(
+            _filing=filing,
+            journal=filing.journal,
+            _generator=generator,
+            _seeded=generator.bit_generator.state,
+            _drawn=0,
+            _next_id=load_next_id(state["next_id"], [*filing.slots.ids, *erased]),
+            _erased=dict.fromkeys(erased),
+            _by_task=None,
+            moves=None,
+        )

@@ -18,12 +18,19 @@ from engram.memory._columns import Ids, Incoming, Integers, integers
 from engram.memory._draws import Draws, draw
 from engram.memory._dtypes import finite_flag, first_not_finite, is_finite
 from engram.memory._example import Erasure, Example, Sample, Tags, Where
-from engram.memory._journal import Journal, undo
+from engram.memory._journal import Journal, refuse_within, undo
 from engram.memory._ledger import Ledger
 from engram.memory._lock import deep_copy
 from engram.memory._moves import Moves
 from engram.memory._policies import Policy, natural, policy_from_json, positive
-from engram.memory._state import from_bytes, to_arrays, to_bytes, to_tensors, trusting_nobody
+from engram.memory._state import (
+    from_bytes,
+    load_erasures,
+    to_arrays,
+    to_bytes,
+    to_tensors,
+    trusting_nobody,
+)
 from engram.memory._structure import Batch, example_nbytes
 from engram.memory._table import Indices
 from engram.memory._tensor_storage import Staged, TensorStorage
@@ -83,6 +90,10 @@ def _check_flag(valid: object) -> None:
         raise EngramError(
             f"valid is {shown(valid)}; give a tensor of one truth value, without dimensions."
         )
+
+
+def _plural(name: str, count: int) -> str:
+    return name if count == 1 else f"{name}es" if name.endswith("h") else f"{name}s"
 
 
 class Memory:
@@ -150,6 +161,23 @@ class Memory:
         self._unsettled: list[_Unsettled] = []
         self._undone = 0  # batches that were found not to be valid, since `settle` told of some
 
+    def __repr__(self) -> str:
+        """Return what the memory is and holds; it reads no flag."""
+        with self._lock:
+            self._finish()
+            ledger, storage = self._ledger, self.storage
+            most = "" if ledger.capacity is None else f" of at most {ledger.capacity:,}"
+            parts = [f"{len(ledger):,}{most} {_plural('example', ledger.capacity or len(ledger))}"]
+            if self._unsettled:
+                batches = _plural("batch", len(self._unsettled))
+                parts.append(f"{len(self._unsettled):,} {batches} unsettled")
+            if len(ledger) and ledger.has_tasks:
+                tasks = len(np.unique(ledger.tasks))
+                parts.append(f"{tasks:,} {_plural('task', tasks)}")
+            where = "" if storage.device is None else f" on {storage.device}"
+            parts.append(f"{storage.nbytes:,} bytes in {type(storage).__name__}{where}")
+            return f"{type(self).__name__}({self.policy!r}: {', '.join(parts)})"
+
     def __len__(self) -> int:
         self._finish()
         return len(self._ledger)
@@ -179,8 +207,10 @@ class Memory:
         """Offer a batch; the policy decides what stays. O(batch), whatever the memory holds.
 
         ``labels`` are by default a tuple's last tensor, if that is one-dimensional and of integers.
-        ``tags`` are JSON scalars by name: one mapping for all, or one for each example. An id that
-        is held already is updated, one that was erased is passed over.
+        ``ids`` are strings, or integers of at most 512 bits; one that is held already is updated,
+        one that was erased is passed over. ``tags`` are JSON scalars by name: one mapping for all,
+        or one for each example. Tensors may be of any dtype whose values torch can copy; values
+        that are not finite are refused unless the memory was made to allow them.
         """
         self.file(self.prepare(batch, tasks=tasks, labels=labels, ids=ids, tags=tags))
 
@@ -333,6 +363,10 @@ class Memory:
         if self._redo is None and not self._ledger.journal and not self._doubtful:
             return
         with self._lock:  # which another thread holds while it makes a change
+            own = Memory
+            refuse_within(
+                self, own.file, own._erase, own._withdraw, own._replace, own._write, own._finish
+            )
             if self._redo is not None:
                 call, *arguments = self._redo
                 try:
@@ -536,8 +570,7 @@ class Memory:
             ledger.lock = self.storage.lock
             ledger.load_state_dict(to_arrays(state["ledger"]))
             draws.load_state_dict(to_arrays(state["draws"]))
-            records = from_bytes(state["erasures"].cpu().numpy())
-            erasures = [Erasure(when, tuple(ids), reason) for when, ids, reason in records]
+            erasures = load_erasures(from_bytes(state["erasures"].cpu().numpy()))
             books = {
                 "_ledger": ledger,
                 "_draws": draws,
@@ -631,6 +664,6 @@ class Memory:
     def _parts(self) -> dict[str, Any]:
         """Return all but the views and the lock: those of a copy are its own."""
         self._settle()
-        parts = {**vars(self), "_table": None, "_views": []}
+        parts = {**vars(self), "_table": None, "_views": [], "_unsettled": []}
         del parts["_lock"]
         return parts

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import operator
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from engram.errors import EngramError, shown
 
@@ -31,8 +33,37 @@ def natural(name: str, value: object) -> int:
     return number
 
 
+class Policy(ABC):
+    """Which examples stay: the base of ours and of yours.
+
+    A policy is a frozen dataclass whose fields are numbers, strings, truth values or None. It is
+    saved with a memory under the name of its class (one of your own with its module's), and found
+    again if that class is imported then.
+
+    >>> class Recent(Fifo):
+    ...     '''The last ones, under another name.'''
+    >>> Recent(100).group_limit
+    100
+    """
+
+    by_class: ClassVar[bool]
+    """Whether each (task, class) is a group of its own, or all examples are one."""
+    uniform: ClassVar[bool]
+    """Whether a group is a uniform sample of all that came to it, or the last ones."""
+
+    @property
+    @abstractmethod
+    def include_current(self) -> bool:
+        """Whether examples may be sampled at once, or only when their task has ended."""
+
+    @property
+    @abstractmethod
+    def group_limit(self) -> int:
+        """The most examples that one group may hold."""
+
+
 @dataclass(frozen=True)
-class _PerClass:
+class _PerClass(Policy):
     """A place for ``per_class`` examples of each (task, class); all classes stay, old and new."""
 
     per_class: int
@@ -52,12 +83,12 @@ class _PerClass:
 
 
 @dataclass(frozen=True)
-class _Pooled:
+class _Pooled(Policy):
     """One pool of ``capacity`` examples, sampled from at once: no tasks, no labels needed."""
 
     capacity: int
     by_class: ClassVar[bool] = False
-    include_current: ClassVar[bool] = True
+    include_current = True
 
     def __post_init__(self) -> None:
         positive("capacity", self.capacity)
@@ -117,17 +148,67 @@ class Fifo(_Pooled):
     uniform: ClassVar[bool] = False
 
 
-Policy: TypeAlias = ClassRing | ClassSample | Reservoir | Fifo
-_POLICIES = {policy.__name__: policy for policy in (ClassRing, ClassSample, Reservoir, Fifo)}
+_OURS = {policy.__name__: policy for policy in (ClassRing, ClassSample, Reservoir, Fifo)}
+
+
+def check_policy(policy: object) -> None:
+    """Refuse what is no policy, and one that a saved memory could not be loaded with."""
+    if not isinstance(policy, Policy):
+        raise EngramError(f"policy is {policy!r}; give one such as Reservoir(1000).")
+    if type(policy) in _OURS.values():
+        return
+    try:
+        settings = json.loads(json.dumps(policy_to_json(policy)))
+        del settings["name"]
+        found = policy == type(policy)(**settings)
+        positive("group_limit", policy.group_limit)
+        for flag in ("by_class", "uniform", "include_current"):
+            getattr(policy, flag)
+    except EngramError:
+        raise
+    except Exception:  # whatever a class of somebody else's does
+        found = False
+    if not found:
+        raise EngramError(
+            f"A memory with the policy {shown(policy)} could not be loaded again; make its class "
+            "a frozen dataclass whose fields are numbers, strings, truth values or None."
+        )
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
     """Return the policy's name and numbers."""
-    return {"name": type(policy).__name__, **dataclasses.asdict(policy)}
+    own: Any = policy  # a dataclass
+    return {"name": _name(type(policy)), **dataclasses.asdict(own)}
 
 
 def policy_from_json(document: Mapping[str, Any]) -> Policy:
-    """Return the policy that `policy_to_json` described."""
+    """Return the policy that `policy_to_json` described, of a class that is imported already."""
     settings = dict(document)
-    policy: Policy = _POLICIES[settings.pop("name")](**settings)
+    name = settings.pop("name")
+    found = [each for each in _subclasses(Policy) if _name(each) == name]
+    if not found:
+        raise EngramError(
+            f"The memory's policy is {name}, which is none of Engram's and not imported; import "
+            "the module that defines it, then load the memory."
+        )
+    policy: Policy = found[-1](**settings)  # of two that have one name, the later
     return policy
+
+
+def say_policy(document: Mapping[str, Any]) -> str:
+    """Return what `policy_to_json` described in words."""
+    settings = dict(document)
+    name = settings.pop("name")
+    return f"{name}({', '.join(f'{field}={value!r}' for field, value in settings.items())})"
+
+
+def _name(kind: type[Policy]) -> str:
+    ours = _OURS.get(kind.__name__) is kind
+    return kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    for each in kind.__subclasses__():
+        if each not in (_PerClass, _Pooled):
+            yield each
+        yield from _subclasses(each)

@@ -57,7 +57,7 @@ class Seats:
             self.ids[slot],
             None if task == NONE else task,
             None if label == NONE else label,
-            self.tags[slot],
+            copied(self.tags[slot]),
         )
 
     def restore(self, facts: Facts) -> None:
@@ -67,3 +67,8 @@ class Seats:
         self.slot_of = {id: slot for slot, id in enumerate(self.ids)}
         if self.numeric:
             self.table.array[2, :length] = self.ids
+
+
+def copied(tags: Tags | None) -> Tags | None:
+    """Return tags that somebody may change without changing the memory's."""
+    return None if tags is None else dict(tags)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.memory._columns import identities
+from engram.memory._columns import STORED_BITS, checked_tags, stored_identities
+from engram.memory._example import Erasure, Id, Tags
 from engram.memory._filing import Filing
-from engram.memory._policies import Policy
+from engram.memory._policies import Policy, positive
+from engram.memory._table import NONE
 
 State: TypeAlias = dict[str, Any]
 Json: TypeAlias = Any
@@ -65,27 +67,80 @@ def save_filing(filing: Filing) -> State:
 
 
 def load_filing(policy: Policy, state: Mapping[str, Any]) -> Filing:
-    """Return the filing that `save_filing` described."""
-    filing = Filing(policy, state["max_examples"])
-    slots = filing.slots
-    tags = from_bytes(state["tags"])
-    ids = identities(from_bytes(state["ids"]))
-    sealed, seated = state["sealed"], sorted(state["members"].tolist())
-    if seated != [*range(len(set(ids)))] or not 0 <= sealed <= len(ids):
-        raise EngramError("The state's groups are not those of its examples.")
+    """Return the filing that `save_filing` described, or refuse what none describes."""
+    most, sealed = state["max_examples"], state["sealed"]
+    if most is not None:
+        positive("max_examples", most)
+    filing = Filing(policy, most)
+    slots, ids = filing.slots, stored_identities(from_bytes(state["ids"]))
+    tasks, labels = (_column(state, name, len(ids)).tolist() for name in ("tasks", "labels"))
+    _refuse_unless("ids", len(set(ids)) == len(ids) <= (filing.capacity or len(ids)))
+    _refuse_unless("tasks", tasks.count(NONE) in (0, len(ids)))
+    _refuse_unless("labels", labels.count(NONE) in ((0,) if policy.by_class else (0, len(ids))))
+    _refuse_unless("sealed", type(sealed) is int and 0 <= sealed <= len(ids))
+    _refuse_unless("sealed", not (sealed and policy.include_current))
+    tags = _stored_tags(from_bytes(state["tags"]), len(ids))
     slots.expect(ids)
-    rows = zip(ids, state["tasks"].tolist(), state["labels"].tolist(), strict=True)
-    for slot, (id, task, label) in enumerate(rows):
-        slots.append((slot, id, task, label, tags.get(str(slot)), 0.0))
+    for slot, (id, task, label) in enumerate(zip(ids, tasks, labels, strict=True)):
+        slots.append((slot, id, task, label, tags.get(slot), 0.0))
     slots.settle(len(ids))
     slots.sealed = sealed
-    start = 0
-    for task, label, limit, seen, size in state["groups"].tolist():
-        members = state["members"][start : start + size].tolist()
-        start += size
-        filing.groups.restore((task, label), limit, seen, [slots.ids[slot] for slot in members])
+    _load_groups(filing, state)
     filing.journal.clear()
     return filing
+
+
+def _load_groups(filing: Filing, state: Mapping[str, Any]) -> None:
+    """Take in the groups, each example in the one that is its own."""
+    ids, groups = filing.slots.ids, state["groups"]
+    members = _column(state, "members", len(ids)).tolist()
+    _refuse_unless("groups", groups.dtype == np.int64 and groups.shape[1:] == (5,))
+    _refuse_unless("members", sorted(members) == [*range(len(ids))])
+    start = 0
+    for task, label, limit, seen, size in groups.tolist():
+        own, key = members[start : start + max(size, 0)], (task, label)
+        start += len(own)
+        fits = len(own) == size <= min(limit, seen) and limit <= filing.groups.limit
+        pooled = filing.policy.by_class or key == filing.key(task, label)
+        _refuse_unless("groups", fits and pooled and key not in filing.groups.by_key)
+        _refuse_unless("members", all(filing.key_at(slot) == key for slot in own))
+        filing.groups.restore(key, limit, seen, [ids[slot] for slot in own])
+    _refuse_unless("groups", start == len(ids))
+
+
+def _stored_tags(tags: Json, count: int) -> dict[int, Tags]:
+    _refuse_unless("tags", isinstance(tags, dict) and tags.keys() <= set(map(str, range(count))))
+    return {int(slot): checked_tags(own) for slot, own in tags.items()}
+
+
+def _column(state: Mapping[str, Any], name: str, count: int) -> NDArray[np.int64]:
+    """Return an array of so many integers."""
+    column = state[name]
+    right = isinstance(column, np.ndarray) and column.dtype == np.int64
+    _refuse_unless(name, right and column.shape == (count,))
+    return column  # type: ignore[no-any-return]
+
+
+def _refuse_unless(name: str, right: bool) -> None:
+    if not right:
+        raise EngramError(f"The state's {name} are not as a memory writes them.")
+
+
+def load_next_id(number: object, ids: Iterable[Id]) -> int:
+    """Return the number that the next example gets, which is behind all that were used."""
+    taken = max([-1, *(id for id in ids if isinstance(id, int))])
+    if type(number) is not int or number <= taken or number.bit_length() > STORED_BITS:
+        raise EngramError("The state's next_id is not the number after the last one used.")
+    return number
+
+
+def load_erasures(records: Json) -> list[Erasure]:
+    """Return the records of what was erased."""
+    erasures = []
+    for when, ids, reason in records:
+        _refuse_unless("erasures", isinstance(when, str) and isinstance(reason, str))
+        erasures.append(Erasure(when, tuple(stored_identities(ids)), reason))
+    return erasures
 
 
 def to_tensors(state: State) -> State:

@@ -208,7 +208,8 @@ class TensorStorage:
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy of the rows with the rest: it is read later than it is asked for."""
         with self.lock:
-            return {**self._parts(), "_rows": [row.clone() for row in self._rows]}
+            rows = [row.clone() for row in self._rows]
+            return {**self._parts(), "_rows": rows, "_places": Places()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, lock=new_lock())

@@ -1,6 +1,7 @@
 """The paper's protocol: one pass, three tasks to tune on and seventeen to train on."""
 
 from engram.protocol.checkpoint import Checkpoint, Paused
+from engram.protocol.device import processor
 from engram.protocol.precision import prepare_workspace
 from engram.protocol.records import Outcome
 from engram.protocol.session import BenchmarkSession, benchmark_session
@@ -20,6 +21,7 @@ __all__ = [
     "benchmark_session",
     "build_stream",
     "prepare_workspace",
+    "processor",
     "run",
     "settings_help",
     "specify",

@@ -21,6 +21,7 @@ from engram.kernels import starting
 from engram.methods import FinishedTask, Method, Setup, method_entry
 from engram.models import stacked
 from engram.protocol.checkpoint import Checkpoint, Paused
+from engram.protocol.device import cpu_facts, device_name
 from engram.protocol.evaluation import accuracies, curve_point
 from engram.protocol.precision import check_device, precision, precision_of, prepare_workspace
 from engram.protocol.records import AllDiverged, LossWatch, Outcome, Record, step_facts
@@ -312,8 +313,8 @@ def _outcomes(
 ) -> list[Outcome]:
     seeds = stream.seeds
     seconds = state.seconds / len(seeds)
-    facts = {**method.facts(), **stream.facts()}
-    facts |= {"stacked": len(seeds), "reads_after_task": state.reads}
+    facts: dict[str, int | float | str] = {**method.facts(), **stream.facts()}
+    facts |= {"stacked": len(seeds), "reads_after_task": state.reads, **cpu_facts(device)}
     steps = [record.steps_of(index) for index in range(len(seeds))]
     return [
         Outcome(
@@ -321,7 +322,7 @@ def _outcomes(
             record.accuracy(index),
             record.curve(index),
             seconds,
-            _device_name(device),
+            device_name(device),
             {**facts, **({} if mine is None else step_facts(mine, _rule(method, index)))},
             record.failure(index),
             mine,
@@ -333,9 +334,3 @@ def _outcomes(
 def _rule(method: Method, run: int) -> Rule | None:
     rule: Rule | None = getattr(method, "rule", None)
     return rule.of(run) if isinstance(rule, RuleByRun) else rule
-
-
-def _device_name(device: str) -> str:
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return device

@@ -101,6 +101,16 @@ SPEED_TABLES: Mapping[str, SpeedTable] = {
             SpeedColumn("at most", "{bound:.1f}"),
         ),
     ),
+    "kernels": SpeedTable(
+        "Steps with and without each family of kernels",
+        (
+            SpeedColumn("step", "{workload}", "text"),
+            SpeedColumn("variant", "{variant}", "text"),
+            SpeedColumn("µs a step", "{microseconds:.1f}"),
+            SpeedColumn("times as long", "{ratio:.3f}"),
+            SpeedColumn("blocks", "{lowest:.3f}–{highest:.3f}"),
+        ),
+    ),
     "determinism": SpeedTable(
         "MEGA-II with the same bits each time",
         (

@@ -101,6 +101,11 @@ class Summary:
         return ", ".join(sorted({row.device for row in self.rows}))
 
     @property
+    def machine(self) -> str:
+        """The device, or all of them, a CPU by its model where the runs name it."""
+        return ", ".join(sorted({_machine(row) for row in self.rows}))
+
+    @property
     def dates(self) -> str:
         """The day of the runs, or the first and the last."""
         days = sorted({row.created[:10] for row in self.rows})
@@ -133,6 +138,10 @@ class Summary:
         """Return the mean of a quantity over the runs that have it, or None if none has."""
         known = self.values(name)
         return statistics.fmean(known) if known else None
+
+
+def _machine(row: Row) -> str:
+    return str(row.outcome["facts"].get("cpu", "cpu")) if row.device == "cpu" else row.device
 
 
 def summarise(rows: Iterable[Row]) -> list[Summary]:

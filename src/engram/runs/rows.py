@@ -141,7 +141,10 @@ def record(spec: Spec, outcome: Outcome, command: str) -> Row:
 
 
 def _usable(name: str, fact: float | str) -> float | str:
-    # JSON has no NaN, reports have no room for 1e308, and a fact is no reason to lose a run.
+    # JSON has no NaN, reports have no room for 1e308, a text has one line: no fact is a reason to
+    # lose a finished run.
+    if isinstance(fact, str):
+        fact = printable(fact)
     return fact if _fact_fault(name, fact) is None else repr(fact)
 
 
