@@ -48,13 +48,13 @@ def test_seeds_that_diverged_alike_are_told_together(make_row):
     assert told("GPU lost.") == "1 of 1 seed diverged: GPU lost"
 
 
-def test_a_cpu_is_told_by_its_model_where_the_runs_tell_it(make_row, standard):
+def test_a_cpu_is_told_by_its_model_where_the_runs_tell_it(make_row, defaults):
     def page(*facts, device="cpu"):
         rows = [
             dataclasses.replace(row, device=device, outcome={**row.outcome, "facts": fact})
             for row, fact in ((make_row(seed=seed), fact) for seed, fact in enumerate(facts))
         ]
-        return results_page(rows, standard, "make docs")
+        return results_page(rows, defaults, "make docs")
 
     some, other = {"cpu": "Some CPU (AVX2)"}, {"cpu": "Another (SVE256)"}
     assert "| cpu |" in page({}, {})  # as runs of before do not
