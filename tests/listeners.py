@@ -1,4 +1,4 @@
-"""Who is told how the work goes, and remembers it."""
+"""Who follows how the work goes, and remembers it."""
 
 
 class Heard:
@@ -10,7 +10,7 @@ class Heard:
     def advanced(self, unit, progress):
         self.progress.append((unit.name, progress))
 
-    def told(self, unit, line):
+    def message(self, unit, line):
         self.lines.append((unit.name, line))
 
     def cut(self, unit, line):

@@ -8,7 +8,7 @@ import torch
 
 from engram import bench, report
 from engram.bench import tables
-from engram.cli._bench import bench as run_bench
+from engram.cli.bench import bench as run_bench
 from engram.errors import EngramError
 from engram.report.performance import SPEED_TABLES
 from tools.docs.pages import write_pages
@@ -87,7 +87,7 @@ def page(tmp_path):
     def make(table):
         block = f"<!-- generated: performance {table} -->\n<!-- end -->\n"
         (docs / "speed.md").write_text(block)
-        write_pages(docs, [], None)
+        write_pages(docs, [])
         return (docs / "speed.md").read_text()
 
     return make

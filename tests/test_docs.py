@@ -40,7 +40,7 @@ def test_what_is_generated_is_fresh(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
     for folder in ("src", "results"):
         (tmp_path / folder).symlink_to(ROOT / folder)
-    changed = write_pages(tmp_path / "docs", RESULTS, engram.protocol)
+    changed = write_pages(tmp_path / "docs", RESULTS)
     stale = [str(path.relative_to(tmp_path)) for path in changed]
     assert not stale, f"{', '.join(stale)}: stale, run `make docs`"
 

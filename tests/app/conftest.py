@@ -1,14 +1,52 @@
+import sys
+
 import fake_laboratory
 import pytest
 
-from engram.cli._reproduce import reproduce
+from engram import protocol, runs
+from engram.cli import main
 from engram.report.html import page as html_page
 from engram.runs import Store, printable, record
 
+PARTS = ("Checkpoint", "run", "settings_help", "specify", "stack_key", "stacking")
+PARTS += ("tuned_settings", "tuning_specs")
+
 
 @pytest.fixture
-def laboratory():
+def laboratory(monkeypatch):
+    """Let the application train in a millisecond: in its laboratory's place is a fake one."""
+    for name in PARTS:
+        monkeypatch.setattr(protocol, name, getattr(fake_laboratory, name))
     return fake_laboratory
+
+
+@pytest.fixture
+def engram(monkeypatch, capsys):
+    """Give a command in this process; return its exit code and what was printed.
+
+    Options may be named: ``seeds=2``, ``json=True``, ``settings=("key=value",)``.
+    """
+
+    def call(*words, **options):
+        typed = [*map(str, words), *_typed(options)]
+        monkeypatch.setattr(sys, "argv", ["engram", *typed])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def _typed(options):
+    words = []
+    for name, value in options.items():
+        option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] * value
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [option, str(each)]
+    return words
 
 
 @pytest.fixture
@@ -17,8 +55,9 @@ def store(tmp_path):
         yield opened
 
 
-def execute_here(units, store, run, *, device, command, listener, checkpoints=None):  # noqa: ARG001
+def execute_here(units, store, run, *, device, command, listener, checkpoint_every=0.0):
     """Train without other processes, which start slowly."""
+    runs.check_interval(checkpoint_every)
     failures = 0
     for unit in units:
         reason = None
@@ -39,8 +78,9 @@ def execute_here(units, store, run, *, device, command, listener, checkpoints=No
 
 
 @pytest.fixture
-def executor():
-    return execute_here
+def executor(monkeypatch):
+    """Let commands train in this process."""
+    monkeypatch.setattr(runs, "execute", execute_here)
 
 
 @pytest.fixture
@@ -75,12 +115,11 @@ def study(tmp_path):
 
 
 @pytest.fixture
-def ask_study(tmp_path, executor, capsys, quick_figures):  # noqa: ARG001
+def ask_study(tmp_path, engram, laboratory, executor, quick_figures):  # noqa: ARG001
     """Reproduce a study; return the exit code and what was printed."""
 
-    def ask(target, laboratory=fake_laboratory, **options):
+    def ask(target, **options):
         options = {"store": tmp_path / "results" / "store.sqlite", "device": "cpu", **options}
-        code = reproduce(target, laboratory, executor=executor, **options)
-        return code, *capsys.readouterr()
+        return engram("reproduce", target, **options)
 
     return ask

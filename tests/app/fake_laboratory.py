@@ -216,7 +216,11 @@ def run(
     until = time.monotonic() + (0 if resumed else settings["sleep"])
     while time.monotonic() < until:
         time.sleep(min(settings["sleep"], 0.02))
-        if checkpoint is not None and checkpoint.paused and settings["fault"] != "deaf":
+        if (
+            checkpoint is not None
+            and checkpoint.paused
+            and not settings["fault"].startswith("deaf")
+        ):
             checkpoint.save(specs, seeds)
             raise checkpoint.Paused
     if settings["faulty_seed"] in seeds:
@@ -252,7 +256,7 @@ def _go_wrong(fault, checkpoint, resumed, specs, seeds):
         checkpoint.save(specs, seeds)
         checkpoint.tell("a line to\nthe user")
         os.kill(os.getpid(), signal.SIGKILL)
-    if fault == "small-gpu" and len(seeds) > 2:
+    if fault in ("small-gpu", "deaf-small-gpu") and len(seeds) > 2:
         try:
             raise OutOfMemoryError("CUDA out of memory.")
         finally:

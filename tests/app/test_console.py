@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from engram.cli._console import stdout_console
-from engram.cli._results import show
+from engram.cli.console import stdout_console
 from engram.runs import Store
 
 
@@ -29,13 +28,11 @@ def test_a_file_has_the_width_of_any_table(monkeypatch, tmp_path):
         assert stdout_console().width == 160
 
 
-def test_an_empty_store_says_so_and_not_where_an_object_is_asked_for(tmp_path, laboratory, capsys):
+def test_an_empty_store_says_so_and_not_where_an_object_is_asked_for(tmp_path, engram):
     path = tmp_path / "store.sqlite"
     Store(path).close()
-    show(path, laboratory)
-    assert tuple(capsys.readouterr()) == ("", f"There are no results in {path}.\n")
-    show(path, laboratory, as_json=True)
-    out, err = capsys.readouterr()
+    assert engram("results", "--store", path) == (0, "", f"There are no results in {path}.\n")
+    _, out, err = engram("results", "--store", path, "--json")
     assert (json.loads(out), err) == ({"results": [], "choices": []}, "")
 
 

@@ -25,7 +25,7 @@ from engram.runs import (
     verify,
     write_lines,
 )
-from engram.runs._step_files import steps_path, write_steps
+from engram.runs.step_files import steps_path, write_steps
 
 PAGE = 4096  # bytes, SQLite's
 

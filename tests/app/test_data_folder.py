@@ -6,7 +6,7 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from engram.cli._app import app
+from engram.cli.app import app
 
 
 @pytest.fixture

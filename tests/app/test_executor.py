@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from fake_laboratory import unit_of
 
+from engram import protocol
 from engram.errors import EngramError
 from engram.runs import Store, Unit, check_disk, check_seeds, execute, plan_units, resolve_device
-from engram.runs._shift import Shift
-from engram.runs._units import _parts
 from listeners import Heard
 
 HERE = Path(__file__).parent
@@ -36,7 +35,7 @@ def specs(laboratory):
 def test_every_seed_of_every_method_is_trained_once_on_all_cores(store, laboratory, specs):
     before = os.environ.get("OMP_NUM_THREADS")
     chosen = [specs("van", sleep=0.2), specs("mega-i", sleep=0.2)]
-    units = plan_units(chosen, range(3), store, laboratory, device="cpu")
+    units = plan_units(chosen, range(3), store, device="cpu")
     heard = Heard()
     arguments = {"device": "cpu", "command": "engram run", "listener": heard}
     assert execute(units, store, laboratory.run, **arguments) == 0
@@ -60,7 +59,7 @@ def test_a_store_that_takes_no_results_is_told_before_anything_is_trained(
     path = tmp_path / "store.sqlite"
     with Store(path) as made:
         made.add([make_row("van", 0, tasks=2)])
-        units = plan_units([specs()], range(2), made, laboratory, device="cpu")
+        units = plan_units([specs()], range(2), made, device="cpu")
     heard = Heard()
     arguments = {"device": "cpu", "command": "engram run", "listener": heard}
     with Store(path) as store:
@@ -73,20 +72,20 @@ def test_a_store_that_takes_no_results_is_told_before_anything_is_trained(
     assert heard.progress == heard.failed == []
 
 
-def test_what_the_store_has_is_left_out_unless_asked_for(store, laboratory, specs, make_row):
+def test_what_the_store_has_is_left_out_unless_asked_for(store, specs, make_row):
     store.add([make_row("van", 1, tasks=2)])
 
     def planned(**options):
-        units = plan_units([specs()], range(3), store, laboratory, device="cpu", **options)
+        units = plan_units([specs()], range(3), store, device="cpu", **options)
         return [unit.seeds for unit in units]
 
     assert planned() == [(0,), (2,)]
     assert planned(again=True) == [(0,), (1,), (2,)]
 
 
-def test_seeds_are_one_unit_where_they_stack(store, laboratory, specs, make_row):
+def test_seeds_are_one_unit_where_they_stack(store, specs, make_row):
     store.add([make_row("van", 1, tasks=2)])
-    units = plan_units([specs()], range(5), store, laboratory, device="cuda")
+    units = plan_units([specs()], range(5), store, device="cuda")
     assert [unit.seeds for unit in units] == [(0, 2, 3, 4)]
 
 
@@ -95,7 +94,7 @@ def test_runs_that_may_differ_in_a_setting_are_one_unit_up_to_what_a_device_take
 ):
     trials = laboratory.tuning_specs("permuted-mnist", "mega-i")
     others = laboratory.tuning_specs("permuted-mnist", "mega-i", examples=100)
-    units = plan_units([*trials, *others], range(2), store, laboratory, device="cuda")
+    units = plan_units([*trials, *others], range(2), store, device="cuda")
     planned = [(spec, seed) for spec in trials for seed in range(2)]
     assert len(planned) > 5
     assert [run for unit in units for run in unit.runs] == [
@@ -106,29 +105,34 @@ def test_runs_that_may_differ_in_a_setting_are_one_unit_up_to_what_a_device_take
     assert len(units) == 2 * -(-len(planned) // 5)
     assert all(len({spec.examples for spec in unit.specs}) == 1 for unit in units)
     assert units[0].name == f"mega-i, {len(units[0].runs)} runs"
-    assert len(plan_units(trials, range(2), store, laboratory, device="cpu")) == len(planned)
+    assert len(plan_units(trials, range(2), store, device="cpu")) == len(planned)
 
 
 @pytest.mark.parametrize("most", range(1, 9))
-def test_what_is_left_of_a_search_is_cut_as_it_was(most):
-    """Or else what was saved of the unit in hand is not found again."""
+def test_what_is_left_of_a_search_is_cut_as_it_was(most, store, specs, monkeypatch):
+    """Or else what was saved of the current unit is not found again."""
+    monkeypatch.setattr(protocol, "stacking", lambda *_: (most, "as a test wants it"))
+    spec = specs()
+
+    def parts(seeds):
+        units = plan_units([spec], seeds, store, device="cuda")
+        return [[seed for _, seed in unit.runs] for unit in units]
+
     for count in range(60):
-        runs = list(range(count))
-        parts = list(_parts(runs, most))
-        assert [run for part in parts for run in part] == runs
-        assert len(parts) == -(-count // most)
-        if parts:
-            sizes = [len(part) for part in parts]
+        cut = parts(range(count))
+        assert [seed for part in cut for seed in part] == [*range(count)]
+        assert len(cut) == -(-count // most)
+        if cut:
+            sizes = [len(part) for part in cut]
             assert max(sizes) - min(sizes) <= 1 <= max(sizes) <= most
-            assert list(_parts(runs[sizes[0] :], most)) == parts[1:]
+            assert parts(range(sizes[0], count)) == cut[1:]
 
 
 def test_every_run_of_a_unit_is_filed_under_its_own_settings(store, laboratory):
     trials = laboratory.tuning_specs("permuted-mnist", "mega-i")
     unit = Unit(tuple((spec, seed) for spec in trials for seed in (1, 0)))
-    outcomes = laboratory.run(unit.specs, unit.seeds)
-    shift = Shift(store, laboratory.run, "cpu", "engram tune", Heard(), None)
-    assert shift._keep(unit, outcomes) is None
+    arguments = {"device": "cpu", "command": "engram tune", "listener": Heard()}
+    assert execute([unit], store, laboratory.run, **arguments) == 0
     filed = [(dict(row.identity), row.seed, row.outcome["accuracy"]) for row in store.rows()]
     made = [
         (json.loads(json.dumps(spec.identity())), seed, laboratory.accuracies(spec, seed))
@@ -166,6 +170,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import fake_laboratory
+import engram
+engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
 from engram.runs import Store, execute, plan_units
 class Deaf:
     def advanced(self, unit, progress): pass
@@ -173,7 +179,7 @@ class Deaf:
 texts = {"trace": sys.argv[3], "sleep": "60"}
 spec = fake_laboratory.specify("permuted-mnist", "van", tasks=2, overrides=texts)
 with Store(Path(sys.argv[2])) as store:
-    units = plan_units([spec], range(2), store, fake_laboratory, device="cpu")
+    units = plan_units([spec], range(2), store, device="cpu")
     execute(units, store, fake_laboratory.run, device="cpu", command="c", listener=Deaf())
 """
 

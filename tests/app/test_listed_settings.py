@@ -2,16 +2,16 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
-from engram.cli._app import app
-from engram.cli._request import Request, list_settings
+from engram.cli.app import app
 
 
-def test_settings_are_listed_with_their_values(laboratory, capsys):
-    request = Request("permuted-mnist", ("van", "mega-i"), settings=("epsilon=0.5",))
-    list_settings(request, laboratory)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+@pytest.mark.usefixtures("laboratory")
+def test_settings_are_listed_with_their_values(engram):
+    words = ["run", "permuted-mnist", "van", "mega-i", "--set", "epsilon=0.5", "--help-settings"]
+    lines = [" ".join(line.split()) for line in engram(*words)[1].splitlines()]
     assert lines[0] == "van on permuted-mnist"
     assert "learning_rate=0.1 what learning_rate does" in lines
     assert "epsilon=0.5 what epsilon does" in lines

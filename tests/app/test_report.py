@@ -27,7 +27,7 @@ from tools.docs.results_page import results_page
 
 @pytest.fixture
 def defaults(laboratory):
-    return PaperDefaults(laboratory)
+    return PaperDefaults(laboratory.specify)
 
 
 def _with_final(row, accuracy):

@@ -57,9 +57,9 @@ def checkout(tmp_path, make_row):
 
 
 @pytest.fixture
-def make_docs(checkout, laboratory):
+def make_docs(checkout, laboratory):  # noqa: ARG001
     files = [checkout / "results" / "all.jsonl"]
-    return lambda: write_pages(checkout / "docs", files, laboratory)
+    return lambda: write_pages(checkout / "docs", files)
 
 
 def test_a_block_is_made_anew_and_nothing_else_is_touched():
@@ -159,7 +159,7 @@ def test_what_the_paper_claims_is_compared_where_there_are_seeds(checkout, make_
 
 def test_a_command_tells_whatever_is_not_as_usual_today(make_row, laboratory):
     (summary,) = summarise([make_row("mega-i", 4, tasks=20, epsilon=1e-5)])
-    assert PaperDefaults(laboratory).command(summary) == (
+    assert PaperDefaults(laboratory.specify).command(summary) == (
         "engram run permuted-mnist mega-i --seeds 5 --tasks 20 --set epsilon=1e-05"
     )
 
@@ -214,13 +214,14 @@ def test_docs_made_twice_are_the_same_and_only_blocks_have_changed(checkout, mak
         ("index all", "a block of this kind is 'index', not 'index all'"),
     ],
 )
+@pytest.mark.usefixtures("laboratory")
 def test_a_block_that_cannot_be_made_gets_one_sentence_and_nothing_is_written(
-    checkout, laboratory, capsys, words, sentence
+    checkout, capsys, words, sentence
 ):
     (checkout / "docs" / "bad.md").write_text(f"\n{block(words)}")
     before = {path: path.read_bytes() for path in checkout.rglob("*.*")}
     docs, results = str(checkout / "docs"), str(checkout / "results" / "all.jsonl")
-    assert main([results, "--pages", docs], laboratory) == 2
+    assert main([results, "--pages", docs]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"'{docs}/bad.md', line 2: ")
@@ -238,18 +239,19 @@ def test_a_page_that_somebody_wrote_is_not_overwritten(checkout, make_docs):
     assert page.read_text() == "mine"
 
 
-def test_comparisons_of_ones_own_go_with_a_page_of_ones_own(checkout, laboratory, capsys):
+@pytest.mark.usefixtures("laboratory")
+def test_comparisons_of_ones_own_go_with_a_page_of_ones_own(checkout, capsys):
     results = str(checkout / "results" / "all.jsonl")
     given = [results, "--pages", str(checkout / "docs"), "--compare", "mega-i:van"]
-    assert main(given, laboratory) == 2
+    assert main(given) == 2
     assert "--compare goes with --out" in capsys.readouterr().err
 
 
-def test_the_folder_may_be_anywhere(checkout, make_docs, tmp_path_factory, monkeypatch, laboratory):
+def test_the_folder_may_be_anywhere(checkout, make_docs, tmp_path_factory, monkeypatch):
     make_docs()
     other = tmp_path_factory.mktemp("other") / "copy"
     shutil.copytree(checkout, other)
     monkeypatch.chdir(other)
-    assert main(["results/all.jsonl", "--pages", "docs"], laboratory) == 0
+    assert main(["results/all.jsonl", "--pages", "docs"]) == 0
     for path in (checkout / "docs").rglob("*.md"):
         assert (other / path.relative_to(checkout)).read_bytes() == path.read_bytes()

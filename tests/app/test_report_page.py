@@ -13,7 +13,7 @@ from tools.docs.results_page import GENERATED, results_page
 
 @pytest.fixture
 def defaults(laboratory):
-    return PaperDefaults(laboratory)
+    return PaperDefaults(laboratory.specify)
 
 
 def _with_final(row, accuracy):
@@ -48,13 +48,13 @@ def test_seeds_that_diverged_alike_are_told_together(make_row):
     assert told("GPU lost.") == "1 of 1 seed diverged: GPU lost"
 
 
-def test_a_cpu_is_told_by_its_model_where_the_runs_tell_it(make_row, standard):
+def test_a_cpu_is_told_by_its_model_where_the_runs_tell_it(make_row, defaults):
     def page(*facts, device="cpu"):
         rows = [
             dataclasses.replace(row, device=device, outcome={**row.outcome, "facts": fact})
             for row, fact in ((make_row(seed=seed), fact) for seed, fact in enumerate(facts))
         ]
-        return results_page(rows, standard, "make docs")
+        return results_page(rows, defaults, "make docs")
 
     some, other = {"cpu": "Some CPU (AVX2)"}, {"cpu": "Another (SVE256)"}
     assert "| cpu |" in page({}, {})  # as runs of before do not
@@ -114,13 +114,14 @@ def test_text_in_a_page_is_only_text(make_row, defaults):
     assert "    x ``` | <b>" in page.splitlines()
 
 
-def test_the_page_is_made_again_from_committed_lines(tmp_path, make_row, laboratory, capsys):
+@pytest.mark.usefixtures("laboratory")
+def test_the_page_is_made_again_from_committed_lines(tmp_path, make_row, capsys):
     lines, page = tmp_path / "r.jsonl", tmp_path / "docs" / "r.md"
     write_lines([make_row(m, s) for m in ("van", "mega-i") for s in (0, 1, 2)], lines)
     command = [str(lines), "--out", str(page), "--compare", "mega-i:van"]
-    assert main(command, laboratory) == 0
+    assert main(command) == 0
     first = page.read_text()
-    assert main(command, laboratory) == 0
+    assert main(command) == 0
     assert page.read_text() == first
     assert f"python -m tools.docs {lines} --out {page} --compare mega-i:van" in first
     assert capsys.readouterr() == ("", "")
@@ -137,14 +138,13 @@ def test_the_page_is_made_again_from_committed_lines(tmp_path, make_row, laborat
         (["r.jsonl", "--out", "r.jsonl/x.md"], "cannot be written"),
     ],
 )
-def test_mistakes_get_one_sentence(
-    tmp_path, monkeypatch, make_row, laboratory, capsys, arguments, sentence
-):
+@pytest.mark.usefixtures("laboratory")
+def test_mistakes_get_one_sentence(tmp_path, monkeypatch, make_row, capsys, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     write_lines([make_row()], tmp_path / "r.jsonl")
     (tmp_path / "mine.md").write_text("mine")
     before = sorted(tmp_path.iterdir())
-    assert main(arguments, laboratory) == 2
+    assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert sentence in err

@@ -14,11 +14,9 @@ import fake_laboratory
 import pytest
 from fake_laboratory import STUDY
 
-from engram.cli import _reproduce
-from engram.cli._reproduce import reproduce
+from engram import protocol, runs
 from engram.errors import EngramError
-from engram.report.html import page as html_page
-from engram.runs import Store, step_records
+from engram.runs import Store, execute, step_records
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -56,8 +54,10 @@ def test_what_is_missing_is_run_once_and_the_report_ends_it(ask_study, study, tm
     assert len(trained(tmp_path)) == 12
 
 
-def without_data(missing):
-    """The fake laboratory with a benchmark more, whose data is missing until somebody has it."""
+@pytest.fixture
+def missing(laboratory, monkeypatch):  # noqa: ARG001
+    """Let there be a benchmark more, whose data is missing until this list is empty."""
+    missing = [True]
 
     class Spec(fake_laboratory.Spec):
         def identity(self):
@@ -74,33 +74,31 @@ def without_data(missing):
     def settings_help(benchmark, method):  # noqa: ARG001
         return fake_laboratory.settings_help("permuted-mnist", method)
 
-    return SimpleNamespace(
-        **{**vars(fake_laboratory), "specify": specify, "settings_help": settings_help}
-    )
+    monkeypatch.setattr(protocol, "specify", specify)
+    monkeypatch.setattr(protocol, "settings_help", settings_help)
+    return missing
 
 
-def test_what_has_no_data_is_told_and_the_rest_goes_on(ask_study, study, tmp_path):
+def test_what_has_no_data_is_told_and_the_rest_goes_on(ask_study, missing, study, tmp_path):
     target = study(STUDY.replace('"permuted-mnist"', '"split-cifar"', 1))
-    missing = [True]
-    code, out, err = ask_study(target, without_data(missing))
+    code, out, err = ask_study(target)
     assert code == 1
     assert {method for method, _ in trained(tmp_path)} == {"a-gem", "mega-ii"}
     assert err.count("Left out, split-cifar: CIFAR-100 is not here: run `engram data fetch") == 1
     assert "Report: " in out
-    _, out, _ = ask_study(target, without_data(missing), dry_run=True)
+    _, out, _ = ask_study(target, dry_run=True)
     assert "Cannot be run: CIFAR-100 is not here" in out
     missing.clear()
-    assert ask_study(target, without_data(missing))[0] == 0
+    assert ask_study(target)[0] == 0
     assert len(trained(tmp_path)) == 10
     missing.append(True)  # and gone again: what was made with it is still there
-    code, _, err = ask_study(target, without_data(missing))
+    code, _, err = ask_study(target)
     assert (code, "Left out" in err) == (0, False)
 
 
+@pytest.mark.usefixtures("missing")
 def test_a_study_without_any_data_leaves_nothing_behind(ask_study, study, tmp_path):
-    code, out, err = ask_study(
-        study(STUDY.replace("permuted-mnist", "split-cifar")), without_data([1])
-    )
+    code, out, err = ask_study(study(STUDY.replace("permuted-mnist", "split-cifar")))
     assert (code, out) == (1, "")
     assert "CIFAR-100 is not here" in err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
@@ -113,8 +111,9 @@ def test_the_disk_must_hold_what_is_missing_and_nothing_is_asked_of_it_for_a_dry
     free = [2**20]
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free[0]))
     assert ask_study(study(), dry_run=True)[0] == 0
-    with pytest.raises(EngramError, match="results of 8 runs of 2 tasks take about 16 MiB, but"):
-        ask_study(study())
+    code, out, err = ask_study(study())
+    assert (code, out) == (2, "")
+    assert "results of 8 runs of 2 tasks take about 16 MiB, but" in err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
     free[0] = 2**24 + 8 * 4500
     assert ask_study(study())[0] == 0
@@ -127,11 +126,12 @@ def test_the_disk_must_hold_what_is_missing_and_nothing_is_asked_of_it_for_a_dry
 @pytest.mark.parametrize("seeds", [2**63 - 1, 10**400])
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_more_runs_than_can_be_listed_are_refused(ask_study, study, tmp_path, seeds, dry_run):
-    with pytest.raises(EngramError, match=r"at most 100,000 runs|must be below 2\^63"):
-        ask_study(study(), seeds=seeds, dry_run=dry_run)
+    code, out, err = ask_study(study(), seeds=seeds, dry_run=dry_run)
+    assert (code, out) == (2, "")
+    assert re.search(r"at most 100,000 runs|must be below 2\^63", err)
     target = study(STUDY.replace("seeds = 2", "seeds = 9223372036854775807"))
-    with pytest.raises(EngramError, match="this one has 18,446,744,073,709,551,620: lower"):
-        ask_study(target, dry_run=dry_run)
+    code, _, err = ask_study(target, dry_run=dry_run)
+    assert (code, "this one has 18,446,744,073,709,551,620: lower" in err) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
@@ -143,26 +143,27 @@ def test_mistakes_are_refused_before_anything_is_made(
     ask_study, study, tmp_path, options, sentence
 ):
     target = study()
-    with pytest.raises(EngramError, match=sentence):
-        ask_study(target, **options)
+    code, _, err = ask_study(target, **options)
+    assert (code, sentence in err) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
 def test_results_without_step_records_are_made_again_where_these_are_asked_for(
-    ask_study, study, tmp_path, capsys
+    ask_study, study, tmp_path, monkeypatch
 ):
     plain = STUDY.split("[[runs]]")[0] + "[[runs]]" + STUDY.split("[[runs]]")[1]
     ask_study(study(plain))
     assert len(trained(tmp_path)) == 4
     path, target = tmp_path / "results" / "store.sqlite", study(plain + "record_every = 3\n")
-    assert reproduce(target, fake_laboratory, store=path, device="cpu") == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "execute", execute)
+        assert ask_study(target)[0] == 0
     assert len(trained(tmp_path)) == 8
     with Store(path) as store:
         rows = [row for row in store.rows() if "recorded_steps" in row.outcome["facts"]]
     assert len(rows) == 4
     for row in rows:
         assert step_records(row.address, path)["k2"].tolist() == [3.0, 3.0]
-    capsys.readouterr()
     assert ask_study(target)[2].startswith("Mine: 0 of 4 runs to do.")
     with pytest.raises(EngramError, match=r"no step records of 'abc' beside .*--record steps"):
         step_records("abc", path)
@@ -188,7 +189,7 @@ engram.cli.main()
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_report(
-    ask_study, study, tmp_path, monkeypatch, capsys
+    ask_study, study, tmp_path, monkeypatch
 ):
     target = study(STUDY.replace("trace = ", "sleep = 0.3, trace = "))
     ask_study(target, store=tmp_path / "whole" / "store.sqlite")
@@ -210,12 +211,13 @@ def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_re
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_reproduce._report, "write", stop)  # and again, before the report
-    with pytest.raises(KeyboardInterrupt):
-        ask_study(target, store=path)
-    monkeypatch.undo()
-    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])
-    capsys.readouterr()
+    with monkeypatch.context() as patched:
+        patched.setattr("engram.cli.reproduce.write_page", stop)  # and again, before the report
+        code, _, err = ask_study(target, store=path)
+    assert (code, err.splitlines()[-1]) == (
+        130,
+        "Stopped: what is finished is stored, and the same command writes the report.",
+    )
     assert ask_study(target, store=path)[2].startswith("Mine: 0 of 8 runs to do.")
     again = trained(tmp_path)[len(started) :]
     assert not stored & set(again)

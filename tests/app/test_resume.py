@@ -14,13 +14,11 @@ import pytest
 import typer
 from fake_laboratory import unit_of
 
-from engram.cli._options import one_sentence
-from engram.cli._request import Request, TuningRequest
-from engram.cli._run import train
+from engram.cli.process import one_sentence
+from engram.cli.requests import Request, TuningRequest
 from engram.errors import EngramError
 from engram.runs import Checkpoints, Store, Terminated, execute, plan_units
-from engram.runs import _store as stores
-from engram.runs._interrupt import Interrupt
+from engram.runs.interrupts import Interrupt
 from listeners import Heard
 
 HERE = Path(__file__).parent
@@ -49,11 +47,10 @@ def work(store, laboratory):
     """Execute units of some specs; return who heard of it."""
 
     def work(*specs, seeds=2, **options):
-        units = plan_units(specs, range(seeds), store, laboratory, device="cpu", **options)
-        checkpoints = Checkpoints.beside(store, 60.0, laboratory)
+        units = plan_units(specs, range(seeds), store, device="cpu", **options)
         heard = Heard()
         arguments = {"device": "cpu", "command": "engram run", "listener": heard}
-        execute(units, store, laboratory.run, checkpoints=checkpoints, **arguments)
+        execute(units, store, laboratory.run, checkpoint_every=60.0, **arguments)
         return heard
 
     return work
@@ -83,19 +80,19 @@ def signal_when(condition, *signals):
 @pytest.mark.slow
 def test_sigterm_lets_the_workers_save_and_the_same_again_goes_on(work, specs, store, tmp_path):
     trace, spec = tmp_path / "trace", specs(sleep=30)
-    crew = min(2, len(os.sched_getaffinity(0)))
-    sender = signal_when(lambda: len(begun(trace)) == crew, signal.SIGTERM)
+    workers = min(2, len(os.sched_getaffinity(0)))
+    sender = signal_when(lambda: len(begun(trace)) == workers, signal.SIGTERM)
     with pytest.raises(Terminated):
         work(spec)
     sender.join()
     folder = tmp_path / "store-checkpoints"
-    assert len(list(folder.iterdir())) == crew
+    assert len(list(folder.iterdir())) == workers
     assert store.rows() == []
     # The second time nothing is slept through but by who had not begun.
     trace.unlink()
-    heard = work(specs(sleep=30), seeds=crew)
-    assert [went_on for *_, went_on in begun(trace)] == [True] * crew
-    assert len(heard.stored) == len(store.rows()) == crew
+    heard = work(specs(sleep=30), seeds=workers)
+    assert [went_on for *_, went_on in begun(trace)] == [True] * workers
+    assert len(heard.stored) == len(store.rows()) == workers
     assert not folder.exists()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -131,12 +128,12 @@ def test_the_last_good_checkpoint_of_a_run_that_diverged_stays_until_the_next_co
     work, specs, store, laboratory
 ):
     spec = specs(fault="diverge")
-    place = Checkpoints.beside(store, 5, laboratory).place(unit_of(spec, (0,)), "cpu")
-    place.kind(place.path).save([spec], [0])
+    path = Checkpoints(store, 5).path(unit_of(spec, (0,)), "cpu")
+    laboratory.Checkpoint(path).save([spec], [0])
     work(spec, seeds=1)
-    assert place.path.exists()
+    assert path.exists()
     work(spec, seeds=1)
-    assert not place.path.exists()
+    assert not path.exists()
 
 
 def test_a_folder_that_cannot_be_is_told_before_anything_is_trained(work, specs, tmp_path):
@@ -149,7 +146,7 @@ def test_a_folder_that_cannot_be_is_told_before_anything_is_trained(work, specs,
 @pytest.fixture
 def locked(tmp_path, monkeypatch):
     """A store that another connection is writing for good."""
-    monkeypatch.setattr(stores, "_PATIENCE", 0.1)
+    monkeypatch.setattr("engram.runs.store._PATIENCE", 0.1)
     path = tmp_path / "locked.sqlite"
     with Store(path) as opened:
         other = sqlite3.connect(path, isolation_level=None)
@@ -163,22 +160,22 @@ def test_a_store_that_cannot_be_written_leaves_the_checkpoint(
 ):
     spec = specs()
     monkeypatch.setattr(Store, "count", lambda *_: 0)  # which the lock would refuse as well
-    checkpoints = Checkpoints.beside(locked, 5, laboratory)
-    place = checkpoints.place(unit_of(spec, (0,)), "cpu")
-    place.kind(place.path).save([spec], [0])
+    path = Checkpoints(locked, 5).path(unit_of(spec, (0,)), "cpu")
+    laboratory.Checkpoint(path).save([spec], [0])
     arguments = {"device": "cpu", "command": "c", "listener": Heard()}
     with pytest.raises(EngramError, match=r"locked\.sqlite' cannot be used: database is locked"):
-        execute([unit_of(spec, (0,))], locked, laboratory.run, checkpoints=checkpoints, **arguments)
-    assert place.path.exists()
+        execute([unit_of(spec, (0,))], locked, laboratory.run, checkpoint_every=5, **arguments)
+    assert path.exists()
 
 
 @pytest.mark.parametrize("every", [-1.0, float("nan"), float("inf")])
-def test_an_interval_that_is_none_is_refused(every, laboratory, executor, tmp_path):
-    request = Request("permuted-mnist", ("van",), 1, 2, device="cpu")
-    arguments = {"store": tmp_path / "s.sqlite", "executor": executor}
-    with pytest.raises(EngramError, match="checkpoint-every must be 0 or more seconds"):
-        train(request, laboratory, checkpoint_every=every, **arguments)
-    assert train(request, laboratory, checkpoint_every=0, **arguments) == 0
+@pytest.mark.usefixtures("laboratory", "executor")
+def test_an_interval_that_is_none_is_refused(every, engram, tmp_path):
+    words = ["run", "permuted-mnist", "van", "--seeds", "1", "--tasks", "2", "--device", "cpu"]
+    words += ["--store", tmp_path / "s.sqlite", "--checkpoint-every"]
+    code, _, err = engram(*words, every)
+    assert (code, "checkpoint-every must be 0 or more seconds" in err) == (2, True)
+    assert engram(*words, 0)[0] == 0
 
 
 def test_deterministic_is_part_of_the_command():

@@ -1,19 +1,17 @@
 """Stacks that a GPU has no room for are trained in parts."""
 
 import json
-from types import SimpleNamespace
+import os
+import signal
 
 import pytest
 from fake_laboratory import unit_of
 from rich.console import Console
 from rich.progress import Progress
 
-from engram.cli._pace import Pace
-from engram.cli._progress import Bars, Lines
-from engram.runs import Checkpoints, execute
-from engram.runs._messages import TooLarge
-from engram.runs._service import _lacks_memory
-from engram.runs._shift import Shift
+from engram.cli.progress import Bars, Lines, Pace
+from engram.runs import Checkpoints, Terminated, execute
+from engram.runs.worker import lacks_memory
 from listeners import Heard
 
 LINE = "the GPU has too little memory for all at once. They are trained in two parts."
@@ -23,8 +21,9 @@ LINE = "the GPU has too little memory for all at once. They are trained in two p
 def unit(laboratory, tmp_path):
     """Make a unit that goes wrong."""
 
-    def make(fault, seeds):
+    def make(fault, seeds, **more):
         given = {"fault": fault, "faulty_seed": str(seeds[0]), "trace": str(tmp_path / "trace")}
+        given |= more
         spec = laboratory.specify("permuted-mnist", "van", tasks=2, overrides=given)
         return unit_of(spec, seeds, record_every=3, deterministic=True)
 
@@ -32,12 +31,12 @@ def unit(laboratory, tmp_path):
 
 
 @pytest.fixture
-def checkpoints(store, laboratory):
-    return Checkpoints.beside(store, 60.0, laboratory)
+def checkpoints(store):
+    return Checkpoints(store, 60.0)
 
 
 @pytest.fixture
-def trained(laboratory, store, checkpoints, tmp_path):
+def trained(laboratory, store, tmp_path):
     """Train a unit; return who heard of it, what was tried, and how many have failed."""
 
     def train(unit):
@@ -49,7 +48,7 @@ def trained(laboratory, store, checkpoints, tmp_path):
             device="cuda",
             command="engram run",
             listener=heard,
-            checkpoints=checkpoints,
+            checkpoint_every=60.0,
         )
         lines = (tmp_path / "trace").read_text().splitlines()
         return heard, [json.loads(line) for line in lines], failures
@@ -88,7 +87,7 @@ def test_where_there_is_no_room_for_one_run_none_is_tried_after_it(unit, trained
 
 def test_what_was_saved_of_a_whole_stack_is_kept(unit, trained, checkpoints, laboratory):
     whole = unit("tiny-gpu", (0, 1, 2))
-    path = checkpoints.place(whole, "cuda").path
+    path = checkpoints.path(whole, "cuda")
     laboratory.Checkpoint(path).save(whole.specs, whole.seeds)
     heard, tried, failures = trained(whole)
     assert (failures, len(tried), heard.cuts) == (1, 1, [])
@@ -101,7 +100,7 @@ def test_what_was_saved_of_a_whole_stack_is_kept(unit, trained, checkpoints, lab
 @pytest.mark.parametrize("saved", [(0, 1), (2,), (1, 2, 3), (3, 4)])
 def test_what_was_saved_of_a_part_is_gone_on_with(saved, unit, trained, checkpoints, laboratory):
     whole, part = unit("", (0, 1, 2, 3, 4)), unit("", (0, 1, 2, 3, 4)).part(saved[0], saved[-1] + 1)
-    laboratory.Checkpoint(checkpoints.place(part, "cuda").path).save(part.specs, part.seeds)
+    laboratory.Checkpoint(checkpoints.path(part, "cuda")).save(part.specs, part.seeds)
     _, tried, failures = trained(whole)
     others = [seed for seed in range(5) if seed not in saved]
     parts = [[*saved], [each for each in others if each < saved[0]]]
@@ -116,9 +115,9 @@ def test_what_was_saved_of_a_part_is_gone_on_with(saved, unit, trained, checkpoi
 def test_what_was_saved_of_others_cuts_nothing(unit, trained, checkpoints, laboratory):
     for seeds in ((7,), (1, 3), (4, 5)):
         other = unit("", seeds)
-        laboratory.Checkpoint(checkpoints.place(other, "cuda").path).save(other.specs, seeds)
+        laboratory.Checkpoint(checkpoints.path(other, "cuda")).save(other.specs, seeds)
     alike = unit("", (1, 2))  # but not of this device
-    laboratory.Checkpoint(checkpoints.place(alike, "cpu").path).save(alike.specs, alike.seeds)
+    laboratory.Checkpoint(checkpoints.path(alike, "cpu")).save(alike.specs, alike.seeds)
     _, tried, _ = trained(unit("", (0, 1, 2, 3, 4)))
     assert [seeds for _, seeds, _, _ in tried] == [[0, 1, 2, 3, 4]]
 
@@ -131,25 +130,27 @@ def test_an_error_while_another_is_handled_is_told_at_once(unit, trained):
 
 def test_whose_words_are_taken_for_a_lack_of_memory():
     full, capture, other = RuntimeError("CUDA out of memory."), RuntimeError("capture"), KeyError()
-    assert not _lacks_memory(capture)
+    assert not lacks_memory(capture)
     capture.__context__ = full
     other.__context__ = full
-    assert [_lacks_memory(each) for each in (full, capture, other)] == [True, True, False]
+    assert [lacks_memory(each) for each in (full, capture, other)] == [True, True, False]
     capture.__suppress_context__ = True
-    assert not _lacks_memory(capture)
+    assert not lacks_memory(capture)
     round_about = RuntimeError("one")
     round_about.__context__ = RuntimeError("another")
     round_about.__context__.__context__ = round_about
-    assert not _lacks_memory(round_about)
+    assert not lacks_memory(round_about)
 
 
-def test_who_is_stopped_is_not_cut(store, laboratory, unit):
-    shift = Shift(store, laboratory.run, "cuda", "engram run", Heard(), None)
-    whole = unit("small-gpu", (0, 1, 2))
-    worker = SimpleNamespace(unit=whole, receive=lambda: TooLarge("no room"))
-    shift.stopping = True
-    shift.attend([worker])
-    assert (shift.busy, shift.failures, worker.unit) == (False, 0, None)
+def test_who_is_stopped_is_not_cut(unit, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(Heard, "advanced", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    heard = []
+    monkeypatch.setattr(Heard, "cut", lambda *event: heard.append(event))
+    monkeypatch.setattr(Heard, "ended", lambda *event: heard.append(event))
+    with pytest.raises(Terminated):
+        trained(unit("deaf-small-gpu", (0, 1, 2), sleep="1"))
+    assert heard == []
+    assert len((tmp_path / "trace").read_text().splitlines()) == 1
 
 
 def test_the_pace_forgets_what_was_given_up(laboratory):

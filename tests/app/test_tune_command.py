@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from engram.cli._app import app
-from engram.cli._request import Request, TuningRequest, specify
-from engram.cli._results import show
-from engram.cli._run import train
-from engram.cli._tune import tune
+from engram.cli.app import app
+from engram.cli.requests import Request, specify
 from engram.errors import EngramError
 from engram.runs import Store
 
@@ -26,13 +23,12 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def search(path, laboratory, executor, capsys):
+def search(path, engram, laboratory, executor):  # noqa: ARG001
     """Tune; return the exit code and what was printed."""
 
-    def search(method="mega-i", as_json=False, **request):
-        asked = TuningRequest("permuted-mnist", method, **{"device": "cpu", **request})
-        code = tune(asked, laboratory, store=path, as_json=as_json, executor=executor)
-        return code, *capsys.readouterr()
+    def search(method="mega-i", **options):
+        options = {"device": "cpu", "store": path, **options}
+        return engram("tune", "permuted-mnist", method, **options)
 
     return search
 
@@ -84,7 +80,7 @@ def test_the_best_of_the_grid_is_chosen_printed_and_stored_with_every_trial(sear
 )
 def test_what_the_seeds_do_not_tell_is_said(search, lead, seeds, remark):
     _, out, _ = search(seeds=seeds, settings=(f"lead={lead}",))
-    _, told, _ = search(seeds=seeds, settings=(f"lead={lead}",), as_json=True)
+    _, told, _ = search(seeds=seeds, settings=(f"lead={lead}",), json=True)
     if remark is None:
         assert json.loads(told)["remark"] is None
     else:
@@ -94,7 +90,7 @@ def test_what_the_seeds_do_not_tell_is_said(search, lead, seeds, remark):
 
 
 def test_json_is_the_choice_and_nothing_else(search):
-    _, out, _ = search(seeds=2, as_json=True)
+    _, out, _ = search(seeds=2, json=True)
     answer = json.loads(out)
     assert [trial["settings"]["epsilon"] for trial in answer["trials"]] == [0.1, 0.01, 0.001]
     assert answer["score"] == answer["trials"][1]["score"]
@@ -134,8 +130,9 @@ def test_nothing_is_chosen_where_a_run_failed(search, path):
 
 
 def test_nothing_is_chosen_where_every_trial_diverged(search, path):
-    with pytest.raises(EngramError, match="Every trial of mega-i has a seed that diverged"):
-        search(seeds=2, settings=("fault=diverge",))
+    code, _, err = search(seeds=2, settings=("fault=diverge",))
+    assert code == 2
+    assert "Every trial of mega-i has a seed that diverged" in err
     assert choices(path) == []
 
 
@@ -150,8 +147,8 @@ def test_nothing_is_chosen_where_every_trial_diverged(search, path):
     ],
 )
 def test_mistakes_are_refused_before_anything_is_made(search, path, method, changes, sentence):
-    with pytest.raises(EngramError, match=sentence):
-        search(method, **changes)
+    code, out, err = search(method, **changes)
+    assert (code, out, sentence in err) == (2, "", True)
     assert not path.parent.exists()
 
 
@@ -161,50 +158,51 @@ def asked(path, *methods, **changes):
 
 def test_a_tuned_run_has_the_chosen_values_and_others_their_presets(search, path, laboratory):
     search(seeds=2)
-    mega, agem = specify(asked(path, "mega-i", "a-gem"), laboratory)
+    mega, agem = specify(asked(path, "mega-i", "a-gem"))
     assert mega.settings == {**laboratory.usual("mega-i"), "epsilon": 0.01}
     assert agem.settings == laboratory.usual("a-gem")
     assert (mega.split, mega.tasks) == ("training", 17)
 
 
-def test_what_is_set_wins_over_what_was_chosen(search, path, laboratory):
+def test_what_is_set_wins_over_what_was_chosen(search, path):
     search(seeds=2)
-    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)), laboratory)
+    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)))
     assert spec.settings["epsilon"] == 0.5
 
 
-def test_the_newest_choice_is_used_and_told(search, path, laboratory, capsys):
+def test_the_newest_choice_is_used_and_told(search, path, capsys):
     search(seeds=2, tasks=1)
-    specify(asked(path, "mega-i"), laboratory)
+    specify(asked(path, "mega-i"))
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("mega-i: epsilon=0.01, chosen on 20")
     search(seeds=1, passes=2, settings=("lead=0",))
-    (spec,) = specify(asked(path, "mega-i"), laboratory)
+    (spec,) = specify(asked(path, "mega-i"))
     assert spec.settings["epsilon"] == 0.1
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("mega-i: epsilon=0.1, of 2 choices the newest, made on 20")
     assert told.endswith("from 3 trials of 3 tasks of 55,000 examples, 2 passes, 1 seed.")
 
 
-def test_a_choice_with_as_many_examples_goes_before_a_newer_one(search, path, laboratory, capsys):
+def test_a_choice_with_as_many_examples_goes_before_a_newer_one(search, path, capsys):
     search(seeds=1, examples=200)
     search(seeds=1, settings=("lead=0",))
     for examples, epsilon in ((200, 0.01), (None, 0.1), (300, 0.1)):
-        (spec,) = specify(asked(path, "mega-i", examples=examples), laboratory)
+        (spec,) = specify(asked(path, "mega-i", examples=examples))
         assert spec.settings["epsilon"] == epsilon
         told = capsys.readouterr().err
         assert ("of 2 choices the newest with as many examples" in told) == (examples != 300)
 
 
-def test_what_is_set_needs_no_choice(path, laboratory):
-    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)), laboratory)
+@pytest.mark.usefixtures("laboratory")
+def test_what_is_set_needs_no_choice(path):
+    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)))
     assert spec.settings["epsilon"] == 0.5
 
 
-def test_a_choice_is_for_its_own_method(search, path, laboratory):
+def test_a_choice_is_for_its_own_method(search, path):
     search("van", seeds=2)
     with pytest.raises(EngramError) as error:
-        specify(asked(path, "van", "mega-i"), laboratory)
+        specify(asked(path, "van", "mega-i"))
     command = shlex.join(["engram", "tune", "permuted-mnist", "mega-i", "--store", str(path)])
     assert str(error.value) == (
         f"Nothing is chosen for mega-i on permuted-mnist in {str(path)!r}: `{command}` does it."
@@ -221,10 +219,10 @@ def test_without_a_store_there_is_no_choice_and_none_is_made(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_of_a_tuned_run_says_so(search, path, laboratory, executor, capsys):
+def test_the_command_of_a_tuned_run_says_so(search, path, engram):
     search(seeds=1)
-    train(asked(path, "mega-i", seeds=1, tasks=2), laboratory, store=path, executor=executor)
-    capsys.readouterr()
+    options = {"seeds": 1, "tasks": 2, "device": "cpu", "store": path}
+    engram("run", "permuted-mnist", "mega-i", "--tuned", **options)
     with Store(path) as store:
         row = store.rows()[-1]
     assert row.command == (
@@ -233,11 +231,10 @@ def test_the_command_of_a_tuned_run_says_so(search, path, laboratory, executor, 
     assert row.identity["settings"]["epsilon"] == 0.01
 
 
-def test_choices_are_shown_exported_and_merged(search, path, tmp_path, laboratory, capsys):
+def test_choices_are_shown_exported_and_merged(search, path, tmp_path, engram):
     search(seeds=2, tasks=1)
     exported = tmp_path / "all.jsonl"
-    show(path, laboratory, export=exported)
-    out, err = capsys.readouterr()
+    _, out, err = engram("results", "--store", path, "--export", exported)
     assert f"6 results and 1 choice are in {exported}." in err
     (line,) = [line for line in lines(out) if line.startswith("permuted-mnist mega-i")]
     day = choices(path)[0].created[:10]
@@ -245,8 +242,7 @@ def test_choices_are_shown_exported_and_merged(search, path, tmp_path, laborator
     assert line == f"permuted-mnist mega-i epsilon=0.01 89.30 ± 0.50 {told} {day}"
     other = tmp_path / "other.sqlite"
     for new in (1, 0):
-        show(other, laboratory, merge=exported, as_json=True)
-        out, err = capsys.readouterr()
+        _, out, err = engram("results", "--store", other, "--merge", exported, "--json")
         assert f"{new} of 1 choices were new and are stored." in err
         (listed,) = json.loads(out)["choices"]
         assert listed["chosen"] == {"epsilon": 0.01}

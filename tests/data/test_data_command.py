@@ -6,8 +6,8 @@ import pytest
 from official_layouts import cifar_arrays, write_cifar_binary
 from typer.testing import CliRunner
 
-from engram.cli import _data
-from engram.cli._app import app
+from engram.cli.app import app
+from engram.cli.data import fetch, list_sources
 from engram.errors import EngramError
 
 
@@ -19,7 +19,7 @@ def folder(folder):
 
 
 def test_the_table_has_a_line_for_each(folder, capsys):
-    _data.listing(folder=folder)
+    list_sources(folder=folder)
     text = capsys.readouterr().out
     for word in (
         "cifar-100",
@@ -38,7 +38,7 @@ def test_the_table_has_a_line_for_each(folder, capsys):
 
 
 def test_as_json(folder, capsys):
-    _data.listing(folder=folder, as_json=True)
+    list_sources(folder=folder, as_json=True)
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["sources"]}
     assert listed["cifar-100"]["present"] == str(folder / "cifar-100-binary")
     assert listed["awa2"]["present"] is None
@@ -47,7 +47,7 @@ def test_as_json(folder, capsys):
 
 
 def test_what_is_here_is_not_fetched(folder, capsys):
-    _data.fetch("cifar-100", folder=folder)
+    fetch("cifar-100", folder=folder)
     assert capsys.readouterr().out == f"{folder / 'cifar-100-binary'}\n"
 
 
@@ -64,4 +64,4 @@ def test_an_unknown_name_lists_the_valid_ones(folder):
     with pytest.raises(
         EngramError, match="valid are awa2, cifar-100, cub-200-2011, resnet18-imagenet"
     ):
-        _data.fetch("cub", folder=folder)
+        fetch("cub", folder=folder)

@@ -8,15 +8,15 @@ import typer
 from fuzz_files import furnish
 
 from engram import bench, protocol, report, runs
-from engram.cli import _app, _reproduce, _run, _tune
+from engram.cli import app
 from engram.data import download
 
-COMMAND = typer.main.get_command(_app.app)  # once: it takes longer than most commands
+COMMAND = typer.main.get_command(app.app)  # once: it takes longer than most commands
 
 
-def _no_training(units, store, laboratory, command, device, executor=None, checkpoint_every=60.0):  # noqa: ARG001
+def _no_training(units, store, run, *, command, checkpoint_every=60.0, **_):  # noqa: ARG001
     """Store what training would; of more than a few tasks, fail."""
-    runs.Checkpoints.beside(store, checkpoint_every, laboratory)
+    runs.check_interval(checkpoint_every)
     failures = 0
     for unit in units:
         size = unit.specs[0].tasks
@@ -54,8 +54,8 @@ def template(tmp_path_factory):
     )
     with runs.Store(folder / "store.sqlite") as store:
         spec = protocol.specify("permuted-mnist", "van", tasks=2, examples=10)
-        units = runs.plan_units([spec], range(2), store, protocol, device="cpu")
-        _no_training(units, store, protocol, "engram run", "cpu")
+        units = runs.plan_units([spec], range(2), store, device="cpu")
+        _no_training(units, store, None, command="engram run")
         runs.write_lines(store.rows(), folder / "lines.jsonl")
     return folder
 
@@ -66,11 +66,10 @@ def world(template, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("ENGRAM_DATA", "")
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(_app, "app", COMMAND)
-    for module in (_run, _tune, _reproduce):
-        monkeypatch.setattr(module, "execute", _no_training)
+    monkeypatch.setattr(app, "app", COMMAND)
+    monkeypatch.setattr(runs, "execute", _no_training)
     monkeypatch.setattr(report, "save_plot", lambda *_: None)
-    monkeypatch.setattr("engram.cli._report.write_report", lambda *_: "figures")
+    monkeypatch.setattr("engram.cli.report.write_report", lambda *_: "figures")
     monkeypatch.setattr(bench, "measure", lambda *_: iter([("steps", [{"method": "van"}])]))
     monkeypatch.setattr(download, "_opener", _no_network)
     monkeypatch.setattr(download, "_PAUSE", 0)

@@ -9,7 +9,7 @@ from fuzz_cases import attempt, refused
 from test_fuzz_results import CHOICE, ROW
 
 from engram import protocol, runs
-from engram.cli._merge import merge_into
+from engram.cli.results import merge_into
 from engram.data import load
 from engram.data.archives import unpack
 from engram.memory import Fifo, Memory
@@ -29,7 +29,7 @@ def _memory():
     [
         lambda: GEM(ridge=2**64),
         lambda: runs.check_seeds(10**400),
-        lambda: read_study("\0.toml", protocol),
+        lambda: read_study("\0.toml"),
         lambda: _memory().add((torch.ones(2, 3).to_sparse(), torch.tensor([0, 1]))),
     ],
 )
@@ -74,7 +74,7 @@ def test_a_number_of_a_study_is_no_longer_than_toml_has_them(tmp_path):
     path = tmp_path / "a.toml"
     runs_ = '[[runs]]\nbenchmark = "permuted-mnist"\nmethods = ["van"]\nseeds = 0x'
     path.write_text(f'title = "x"\n{runs_}{"f" * 5000}')
-    assert refused(attempt(lambda: read_study(str(path), protocol)))
+    assert refused(attempt(lambda: read_study(str(path))))
 
 
 def test_damage_in_an_archive_compressed_by_lzma_is_told(tmp_path):

@@ -12,7 +12,7 @@ from fuzz_junk import changed, places
 from hypothesis import strategies as st
 
 from engram import protocol, report, runs
-from engram.cli._merge import merge_into
+from engram.cli.results import merge_into
 
 SPEC = protocol.specify("permuted-mnist", "mega-ii", tasks=2, examples=10)
 CHOICE = {
@@ -64,7 +64,7 @@ def _entry(kind, changes, signed):
 
 
 entries = st.builds(_entry, st.sampled_from(["row", "row", "choice"]), many_places, st.booleans())
-DEFAULTS = report.PaperDefaults(protocol)
+DEFAULTS = report.PaperDefaults(protocol.specify)
 
 
 @generated(550, entry=entries)

@@ -5,7 +5,6 @@ from fuzz_cases import attempt, generated, refused
 from fuzz_files import NAMES, changes, damaged
 from hypothesis import strategies as st
 
-from engram import protocol
 from engram.studies import read_study
 
 WHOLE = """title = "Mine"
@@ -51,7 +50,7 @@ def place(tmp_path_factory):
 
 
 def _check(path):
-    study = attempt(lambda: read_study(str(path), protocol))
+    study = attempt(lambda: read_study(str(path)))
     if not refused(study):
         assert study.runs
         assert all(spec.tasks >= 1 for each in study.runs for spec in each.specs)
@@ -95,4 +94,4 @@ def test_a_study_of_other_fields_is_read_or_refused(place, fields):
 )
 def test_what_is_no_study_is_refused(place, monkeypatch, name, ending):
     monkeypatch.chdir(place)
-    assert refused(attempt(lambda: read_study(f"{name}{ending}", protocol)))
+    assert refused(attempt(lambda: read_study(f"{name}{ending}")))

@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from engram.protocol import Checkpoint, run, specify
-from engram.runs import Checkpoints, Store, Unit, execute
+from engram.protocol import run, specify
+from engram.runs import Store, Unit, execute
 from listeners import Heard
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -42,7 +42,7 @@ def test_a_stack_is_halved_until_it_fits(tmp_path, monkeypatch):
             device="cuda",
             command="engram run",
             listener=heard,
-            checkpoints=Checkpoints(store, Checkpoint, 60.0),
+            checkpoint_every=60.0,
         )
         stored = sorted(row.seed for row in store.rows())
     assert (failures, stored) == (0, list(seeds)), heard.ends

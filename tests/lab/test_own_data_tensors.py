@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from own_worlds import write_drifting, write_photos
+from typer.testing import CliRunner
 
-import engram.protocol
-from engram.cli._request import Request
-from engram.cli._results import show
-from engram.cli._run import train
+from engram.cli.app import app
+from engram.cli.results import show
 from engram.errors import EngramError
 from engram.models import MLP, ResNet
 from engram.protocol import run, settings_help, specify
@@ -183,7 +182,7 @@ def test_settings_are_told_without_reading_any_data(tmp_path):
     ] == 0
 
 
-def execute_here(units, store, run, *, device, command, listener, checkpoints):  # noqa: ARG001
+def execute_here(units, store, run, *, command, **_):
     for unit in units:
         (spec,) = unit.specs
         store.add([record(spec, made, command) for made in run(spec, unit.seeds)])
@@ -202,17 +201,22 @@ def test_the_command_line_prints_and_files_one_s_own_data_by_its_name(
         settings = ("target=bought", "time=day", "period=quarter")
         write_drifting(tmp_path / "My data.csv")
     path = tmp_path / ("My data" if kind == "folder" else "My data.csv")
-    asked = Request(f"{kind}:{path}", ("van",), 1, None, None, settings, "cpu")
+    monkeypatch.setattr("engram.runs.execute", execute_here)
     store = tmp_path / "results" / "store.sqlite"
-    assert train(asked, engram.protocol, store=store, executor=execute_here) == 0
-    title, *lines = capsys.readouterr().out.splitlines()
+    words = ["run", f"{kind}:{path}", "van", "--seeds", "1", "--device", "cpu"]
+    words += ["--store", str(store)]
+    for setting in settings:
+        words += ["--set", setting]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0
+    title, *lines = result.stdout.splitlines()
     size = "1 tasks of up to 12" if kind == "folder" else "4 tasks of up to 48"
     assert re.fullmatch(rf"{kind}-my-data-[0-9a-f]{{10}}, {size} examples", title.strip())
     assert any(re.match(r" van +\d", line) for line in lines)
     guess = "Always saying the most frequent class would have 50.00 % average accuracy."
     assert lines[-2] == guess  # both classes are equally frequent
     assert f"Plot: {tmp_path}" in lines[-1]
-    show(store, engram.protocol)  # as another process would, which does not know the path
+    show(store)  # as another process would, which does not know the path
     again = capsys.readouterr().out.splitlines()
     assert again[0].strip() == title.strip()
     assert any(re.match(r" van +\d", line) for line in again)

@@ -10,8 +10,8 @@ from dying_checkpoints import Dying, Killed, checkpoint
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
 from engram import protocol
-from engram.cli._request import TuningRequest
-from engram.cli._tune import tune
+from engram.cli.requests import TuningRequest
+from engram.cli.tune import tune
 from engram.errors import EngramError
 from engram.methods import Entry, MethodSettings, Setup, method_entry, names, registry
 from engram.protocol import run, specify, stack_key, stacking
@@ -170,13 +170,14 @@ def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monk
             store.add([record(spec, outcome, command) for spec, outcome in made])
         return 0
 
+    monkeypatch.setattr("engram.runs.execute", execute_here)
     sizes = {"seeds": 2, "tasks": 1, "examples": 100, "settings": ("curve_images=10",)}
     found, choices = [], []
     for most in (1, 64):
         monkeypatch.setattr(protocol, "stacking", lambda *_, most=most: (most, ""))
         path = tmp_path / f"{most}.sqlite"
         request = TuningRequest("permuted-mnist", "van", device="cpu", **sizes)
-        assert tune(request, protocol, store=path, as_json=True, executor=execute_here) == 0
+        assert tune(request, store=path, as_json=True) == 0
         choices.append(json.loads(capsys.readouterr().out))
         with Store(path, read_only=True) as store:
             found.append({row.address: row.outcome for row in store.rows()})

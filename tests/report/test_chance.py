@@ -5,7 +5,8 @@ import pytest
 from page_reader import report
 from paper_world import DEFAULTS, make_row
 
-from engram.cli._results import show
+from engram import protocol
+from engram.cli.results import show
 from engram.report import majority_baseline, summarise
 from engram.runs import Store
 from tools.docs.results_page import results_page
@@ -31,13 +32,14 @@ def test_each_guess_is_told_once(rows):
     assert majority_baseline(summarise(rows[1:2])) == [TOLD]
 
 
-def test_every_place_that_shows_the_results_tells_it(rows, tmp_path, capsys):
+def test_every_place_that_shows_the_results_tells_it(rows, tmp_path, capsys, monkeypatch):
     lines = results_page(rows, DEFAULTS, "c").splitlines()
     assert lines.count(TOLD) == lines.count(BY_TASK) == 1
     assert report(rows).words.count(TOLD) == 1
     with Store(tmp_path / "store.sqlite") as store:
         store.add(rows)
-    show(tmp_path / "store.sqlite", paper_world)
+    monkeypatch.setattr(protocol, "specify", paper_world.specify)
+    show(tmp_path / "store.sqlite")
     assert capsys.readouterr().out.splitlines()[-2:] == [TOLD, BY_TASK]
 
 

@@ -80,7 +80,9 @@ def test_all_that_was_ever_measured_is_drawn(browser, tmp_path):
     files = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
     rows = [row for file in files for row in read_lines(file)]
     path = tmp_path / "report.html"
-    path.write_text(report_page(summarise(rows), PaperDefaults(protocol), "figures"), "utf-8")
+    path.write_text(
+        report_page(summarise(rows), PaperDefaults(protocol.specify), "figures"), "utf-8"
+    )
     page, complaints = browser.new_page(), []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(path.as_uri())

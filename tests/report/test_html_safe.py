@@ -10,7 +10,8 @@ import pytest
 from page_reader import report
 from paper_world import CLAIMS, DEFAULTS, make_row
 
-from engram.cli._report import write
+from engram import protocol
+from engram.cli.report import write_page
 from engram.errors import EngramError
 from engram.report import summarise
 from engram.report.charts import Chart, Line, Series
@@ -154,8 +155,9 @@ def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, capsy
     path = tmp_path / "results" / "store.sqlite"
     with Store(path) as store:
         store.add([make_row("multi-task", seed) for seed in range(2)])
-    write(path, paper_world)
-    write(path, paper_world, out=tmp_path / "mine.html")
+    monkeypatch.setattr(protocol, "specify", paper_world.specify)
+    write_page(path)
+    write_page(path, out=tmp_path / "mine.html")
     page = path.with_name("report.html")
     assert capsys.readouterr().out.splitlines() == [
         f"Report: {page}",
@@ -165,13 +167,13 @@ def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, capsy
     ]
     assert page.stat().st_size > 10_000
     with pytest.raises(EngramError, match="There is no store at"):
-        write(tmp_path / "none.sqlite", paper_world)
+        write_page(tmp_path / "none.sqlite")
 
 
 def test_of_runs_that_all_diverged_no_figures_are_told(tmp_path, capsys):
     with Store(tmp_path / "store.sqlite") as store:
         store.add([make_row("van", failure="It diverged.")])
-    write(tmp_path / "store.sqlite", paper_world)
+    write_page(tmp_path / "store.sqlite")
     assert capsys.readouterr().out == f"Report: {tmp_path / 'report.html'}\n"
 
 

@@ -1,13 +1,12 @@
 """Lines are paired in one precision, and a method with itself across precisions."""
 
-import sys
-
 import numpy as np
 import paper_world
 import pytest
 from paper_world import DEFAULTS, average_accuracy, make_row, told
 from scipy import stats
 
+from engram import protocol
 from engram.errors import EngramError
 from engram.report import summarise
 from engram.runs import write_lines
@@ -82,15 +81,17 @@ def test_methods_that_no_precision_joins_are_refused_as_a_pair():
 
 
 @pytest.fixture
-def block(tmp_path):
+def block(tmp_path, monkeypatch):
     """What a page shows of some rows."""
+    for name in ("specify", "settings_help"):
+        monkeypatch.setattr(protocol, name, getattr(paper_world, name))
 
     def make(rows):
         (tmp_path / "docs").mkdir()
         page = tmp_path / "docs" / "performance.md"
         page.write_text("<!-- generated: performance precision -->\n<!-- end -->\n")
         write_lines(rows, tmp_path / "all.jsonl")
-        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
+        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"])
         return page.read_text().partition("\n")[2].removesuffix("\n<!-- end -->\n")
 
     return make
@@ -130,4 +131,4 @@ def test_it_is_among_the_tables_that_a_page_may_ask_for(tmp_path):
     (tmp_path / "docs" / "page.md").write_text("<!-- generated: performance x -->\n<!-- end -->\n")
     write_lines([], tmp_path / "all.jsonl")
     with pytest.raises(EngramError, match=r"There is no table of measured speed 'x'.*precision"):
-        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"], sys.modules[paper_world.__name__])
+        write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"])

@@ -7,8 +7,7 @@ import sqlite3
 import threading
 import time
 
-from engram.runs._checkpoints import Place
-from engram.runs._store import Store
+from engram.runs import Checkpoints, Store
 
 CHECKPOINT_CALLS = {"write": 3, "fsync": 2, "rename": 2}
 """The calls that saving a checkpoint makes, and about how many of each."""
@@ -29,7 +28,7 @@ def install(place, number, source):
     if place in CHECKPOINT_CALLS:
         _in_call(place, number, after=source.random() < 0.5)
     elif place == "after commit":
-        Place.remove = lambda self: die()  # noqa: ARG005
+        Checkpoints.remove = lambda *_: die()
     elif place == "inside removal":
         _in_removal(number)
     else:
@@ -57,16 +56,16 @@ def _in_call(place, number, after):
 
 def _in_removal(number):
     """Die before the ``number``-th call that removes something of a checkpoint."""
-    remove, calls = Place.remove, iter(range(number))
+    remove, calls = Checkpoints.remove, iter(range(number))
 
     def dying(real):
         return lambda *arguments: die() if next(calls, None) is None else real(*arguments)
 
-    def removing(self):
+    def removing(self, path):
         os.unlink, os.rmdir = dying(os.unlink), dying(os.rmdir)
-        remove(self)
+        remove(self, path)
 
-    Place.remove = removing
+    Checkpoints.remove = removing
 
 
 def _in_commit(delay):

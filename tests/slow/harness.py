@@ -25,10 +25,10 @@ import torch
 from tiny_worlds import run_whole, tiny_spec
 
 from engram.methods import names
-from engram.protocol import Checkpoint, Outcome
+from engram.protocol import Outcome
 from engram.protocol.checkpoint import encode
 from engram.runs import Checkpoints, Store, Unit
-from engram.runs._shift import Shift
+from engram.runs.executor import keep
 
 WITH_BATCH_NORM = ["er", "gem", "icarl", "mega-ii", "prog-nn", "rwalk"]
 WITH_TWO_RATES = ["mega-ii", "pi"]
@@ -38,11 +38,6 @@ SUBJECTS = [
     *(("two-rates", method) for method in WITH_TWO_RATES),
 ]
 KINDS = {"tiny": "", "tiny-images": ", batch norm", "two-rates": ", two rates"}
-
-
-class Silent:
-    def ended(self, unit, failure):
-        pass
 
 
 def specs_of(subject):
@@ -62,19 +57,19 @@ def train(subject, folder, every):
     """
     specs, seeds = specs_of(subject), (0, 1)
     with Store(folder / "store.sqlite") as store:
-        checkpoints = Checkpoints(store, Checkpoint, every)
+        checkpoints = Checkpoints(store, every)
         checkpoints.remove_stale()
         unit = Unit(tuple(zip(specs, seeds, strict=True)))
         if store.rows():
             return
-        place = checkpoints.place(unit, "cpu")
-        checkpoint = None if every is None else place.kind(place.path, place.every)
+        path = checkpoints.path(unit, "cpu")
+        checkpoint = None if every is None else checkpoints.begin(path)
         outcomes, state = run_whole(specs, seeds, checkpoint=checkpoint)
         for outcome in outcomes:
             outcome["facts"]["state"] = digest(state)
-        shift = Shift(store, None, "cpu", "harness", Silent(), checkpoints)
-        shift._places[unit] = place
-        assert shift._keep(unit, [Outcome(seconds=1.0, **outcome) for outcome in outcomes]) is None
+        made = [Outcome(seconds=1.0, **outcome) for outcome in outcomes]
+        assert keep(unit, made, store, "harness") is None
+        checkpoints.remove(path)
 
 
 def digest(state):

@@ -30,7 +30,7 @@ def runs_of(name):
     """Every method of a study in every setting: how many seeds, and whether steps are recorded."""
     return {
         (runs.benchmark, spec.method, spec.tasks, spec.examples): (runs.seeds, runs.record_every)
-        for runs in read_study(name, engram.protocol).runs
+        for runs in read_study(name).runs
         for spec in runs.specs
     }
 
@@ -128,7 +128,7 @@ def read(tmp_path, monkeypatch):
 
     def read(text):
         (tmp_path / "mine.toml").write_text(text, "utf-8")
-        return read_study("mine.toml", engram.protocol)
+        return read_study("mine.toml")
 
     return read
 
@@ -262,9 +262,9 @@ task = "city"
 
 def test_a_study_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(EngramError, match=r"no study 'table-3' \(did you mean 'table-"):
-        read_study("table-3", engram.protocol)
+        read_study("table-3")
     with pytest.raises(EngramError, match="cannot be read"):
-        read_study(str(tmp_path / "none.toml"), engram.protocol)
+        read_study(str(tmp_path / "none.toml"))
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(EngramError, match="cannot be read"):
-        read_study(str(tmp_path / "binary.toml"), engram.protocol)
+        read_study(str(tmp_path / "binary.toml"))

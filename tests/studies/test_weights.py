@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import engram.protocol
 from engram.data import sources
 from engram.protocol import Outcome
 from engram.runs import Store, record
@@ -29,7 +28,7 @@ def read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("engram.streams.split_cub.checksum", lambda name: f"the images of {name}")
     (tmp_path / "mine.toml").write_text(STUDY, "utf-8")
-    return lambda: read_study("mine.toml", engram.protocol)
+    return lambda: read_study("mine.toml")
 
 
 def spec_of(study):
@@ -71,10 +70,10 @@ def test_without_its_weights_results_from_elsewhere_do_but_none_on_other_data(
     with Store(tmp_path / "store.sqlite") as store:
         for rows in ([], [other]):
             store.add(rows)
-            (planned,) = plan(read(), store, engram.protocol, device="cpu")
+            (planned,) = plan(read(), store, device="cpu")
             assert "mine.safetensors" in planned.absent
         store.add([real])
-        (planned,) = plan(read(), store, engram.protocol, device="cpu")
+        (planned,) = plan(read(), store, device="cpu")
         assert planned.absent is None
 
 
@@ -85,4 +84,4 @@ def test_the_studies_that_the_documentation_shows_can_be_read(tmp_path):
     for number, each in enumerate(shown):
         file = tmp_path / f"{number}.toml"
         file.write_text(each, "utf-8")
-        assert read_study(str(file), engram.protocol).runs
+        assert read_study(str(file)).runs

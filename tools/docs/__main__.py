@@ -7,21 +7,18 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from engram import protocol
 from engram.errors import EngramError
 from engram.report import PaperDefaults
 from engram.runs import printable, read_lines
 from tools.docs.pages import check_generated, write, write_pages
 from tools.docs.results_page import results_page
 
-if TYPE_CHECKING:
-    from engram.runs import Laboratory
-
 _PROGRAM = "python -m tools.docs"
 
 
-def main(arguments: Sequence[str], laboratory: Laboratory | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write a page of results, or all that is generated in a folder; return the exit code."""
     given = _parser().parse_args(arguments)
     files = [Path(name) for name in given.files]
@@ -29,16 +26,15 @@ def main(arguments: Sequence[str], laboratory: Laboratory | None = None) -> int:
         if given.pages is not None:
             if given.compare:
                 raise EngramError("--compare goes with --out; pages compare what the paper does.")
-            for path in write_pages(given.pages, files, laboratory or _protocol()):
+            for path in write_pages(given.pages, files):
                 print(path)
             return 0
         rows = [row for file in files for row in read_lines(file)]
         pairs = [_pair(text) for text in given.compare]
         command = printable(shlex.join([*_PROGRAM.split(), *arguments]))
         check_generated(given.out)
-        write(
-            given.out, results_page(rows, PaperDefaults(laboratory or _protocol()), command, pairs)
-        )
+        defaults = PaperDefaults(protocol.specify)
+        write(given.out, results_page(rows, defaults, command, pairs))
     except EngramError as error:
         print(error, file=sys.stderr)
         return 2
@@ -66,12 +62,6 @@ def _parser() -> argparse.ArgumentParser:
         help="compare two methods seed by seed",
     )
     return parser
-
-
-def _protocol() -> Laboratory:
-    import engram.protocol
-
-    return engram.protocol
 
 
 def _pair(text: str) -> tuple[str, str]:

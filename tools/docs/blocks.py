@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from engram import protocol
 from engram.errors import EngramError, unknown
 from engram.report.paper_defaults import PaperDefaults
 from engram.report.performance import SPEED_TABLES
@@ -20,9 +20,6 @@ from engram.report.summary import Summary, by_setting, summarise
 from tools.docs.method_page import method_results, settings_table
 from tools.docs.performance import performance_block, precision_block, whole_runs_block
 from tools.docs.reproduction import far_lines, reproduction
-
-if TYPE_CHECKING:
-    from engram.runs import Laboratory
 
 _BEGIN = re.compile(r"<!-- generated: (\S.*) -->")
 _END = "<!-- end -->"
@@ -147,12 +144,11 @@ def _height(node: ast.stmt) -> int:
 
 @dataclass(frozen=True)
 class Sources:
-    """What blocks are made from: a checkout, its folder of pages, its results, its laboratory."""
+    """What blocks are made from: a checkout, its folder of pages, its results."""
 
     root: Path
     folder: str  # of all pages, in the root
     results: Mapping[str, Sequence[Summary]]  # by the name of their file
-    laboratory: Laboratory
 
     @cached_property
     def everything(self) -> list[Summary]:
@@ -167,7 +163,7 @@ class PageBlocks:
     def __init__(self, sources: Sources, page: str) -> None:
         self._sources = sources
         self._page = page
-        self._defaults = PaperDefaults(sources.laboratory)
+        self._defaults = PaperDefaults(protocol.specify)
 
     def make(self, words: Sequence[str]) -> str:
         """Return the block that these words ask for."""
@@ -176,7 +172,7 @@ class PageBlocks:
             case "results", [_, *_]:
                 return self._results(rest)
             case "settings", [benchmark, _, *_]:
-                return settings_table(self._sources.laboratory, benchmark, rest[1:])
+                return settings_table(benchmark, rest[1:])
             case "code", [file, name] | [file, name, _, _]:
                 return self._code(file, name, *rest[2:])
             case "index", []:
@@ -200,7 +196,7 @@ class PageBlocks:
     def _performance(self, table: str) -> str:
         sources = self._sources
         if table == "precision":
-            return precision_block(sources.everything, self._defaults, sources.laboratory)
+            return precision_block(sources.everything, self._defaults)
         if table == "whole runs":
             return whole_runs_block(sources.everything, self._defaults)
         if table not in SPEED_TABLES:

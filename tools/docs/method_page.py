@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from engram import protocol
 from engram.report.measures import METRICS
 from engram.report.paper_defaults import PaperDefaults, value_text, was_typed
 from engram.report.summary import Summary, by_setting, count_seeds, failure_message
 from engram.report.tables import difference, duration, escape_markdown, markdown_table, spread
 from tools.docs.results_page import commands_block, searches
-
-if TYPE_CHECKING:
-    from engram.runs import Laboratory
 
 
 def method_results(
@@ -75,12 +72,12 @@ def _searched(mine: Sequence[Summary], defaults: PaperDefaults, where: str) -> l
     return sentences
 
 
-def settings_table(laboratory: Laboratory, benchmark: str, methods: Sequence[str]) -> str:
+def settings_table(benchmark: str, methods: Sequence[str]) -> str:
     """Return what methods can be told on a benchmark: every setting, its values, its meaning."""
     values: dict[str, list[str]] = {}
     meanings: dict[str, str] = {}
     for place, method in enumerate(methods):
-        for item in laboratory.settings_help(benchmark, method):
+        for item in protocol.settings_help(benchmark, method):
             cells = values.setdefault(item.name, [""] * len(methods))
             cells[place] = value_text(item.value)
             meanings[item.name] = item.help

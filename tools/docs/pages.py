@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from engram import protocol
 from engram.errors import EngramError
 from engram.files import whole_file
 from engram.report.comparison import comparable
@@ -15,16 +15,12 @@ from engram.runs import Row, read_lines
 from tools.docs.blocks import PageBlocks, Sources, fill
 from tools.docs.results_page import GENERATED, results_page
 
-if TYPE_CHECKING:
-    from engram.runs import Laboratory
-
-
 _COMMAND = "make docs"
 _CLAIMS = (("mega-ii", "er"), ("mega-i", "er"), ("mega-ii", "mega-i"), ("mega-ii", "a-gem"))
 """Pairs of which the paper says, or lets one expect, that the first is better."""
 
 
-def write_pages(folder: Path, files: Sequence[Path], laboratory: Laboratory) -> list[Path]:
+def write_pages(folder: Path, files: Sequence[Path]) -> list[Path]:
     """Make everything generated in a folder anew; return the pages that have changed.
 
     Every file NAME.jsonl of results gets its page, FOLDER/results/NAME.md, and the blocks of all
@@ -33,12 +29,14 @@ def write_pages(folder: Path, files: Sequence[Path], laboratory: Laboratory) -> 
     """
     rows = {file.stem: read_lines(file) for file in sorted(files, key=lambda file: file.stem)}
     pages = {
-        folder / "results" / f"{name}.md": _results_page(rows[name], PaperDefaults(laboratory))
+        folder / "results" / f"{name}.md": _results_page(
+            rows[name], PaperDefaults(protocol.specify)
+        )
         for name in rows
     }
     for path in pages:
         check_generated(path)
-    pages |= _filled(folder, rows, laboratory)
+    pages |= _filled(folder, rows)
     changed = [path for path, page in pages.items() if not path.exists() or read(path) != page]
     for path in changed:
         write(path, pages[path])
@@ -71,14 +69,10 @@ def _results_page(rows: Sequence[Row], defaults: PaperDefaults) -> str:
     return results_page(rows, defaults, _COMMAND, pairs)
 
 
-def _filled(
-    folder: Path, rows: Mapping[str, Sequence[Row]], laboratory: Laboratory
-) -> dict[Path, str]:
+def _filled(folder: Path, rows: Mapping[str, Sequence[Row]]) -> dict[Path, str]:
     """Return the pages that people write, with their blocks made anew."""
     place = folder.resolve()
-    sources = Sources(
-        place.parent, place.name, {name: summarise(rows[name]) for name in rows}, laboratory
-    )
+    sources = Sources(place.parent, place.name, {name: summarise(rows[name]) for name in rows})
     filled = {}
     for path in sorted(folder.rglob("*.md")):
         text = read(path)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from engram import protocol
 from engram.errors import EngramError
 from engram.report.comparison import across_precisions, compare, t_test_cells
 from engram.report.paper_defaults import PRECISION, PaperDefaults
@@ -14,9 +15,6 @@ from engram.report.performance import Rows, speed_markdown
 from engram.report.summary import Summary, by_setting
 from engram.report.tables import duration, escape_markdown, markdown_table, spread
 from engram.runs import Row
-
-if TYPE_CHECKING:
-    from engram.runs import Laboratory
 
 _PATTERN = "performance-*.json"
 NOT_MEASURED = "Not measured yet."
@@ -49,9 +47,7 @@ def performance_block(folder: Path, name: str) -> str:
     return "\n\n".join(blocks) if blocks else NOT_MEASURED
 
 
-def precision_block(
-    summaries: Sequence[Summary], defaults: PaperDefaults, laboratory: Laboratory
-) -> str:
+def precision_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
     """Return what was trained in more than one precision: accuracies, paired test, receipts."""
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     pairs = [
@@ -64,7 +60,7 @@ def precision_block(
     compared, receipts = [], dict[str, list[str]]()
     for other, usual in pairs:
         run = f"{defaults.label(usual)} on {usual.setting.title}"
-        names = [_name(each, laboratory) for each in (other, usual)]
+        names = [_name(each) for each in (other, usual)]
         accuracies = [spread(each.statistic("average_accuracy"), 2) for each in (other, usual)]
         result = compare(other, usual)
         both = [names[0], accuracies[0], names[1], accuracies[1]]
@@ -117,12 +113,12 @@ def _receipt(measured: Performance) -> str:
     return f"{escape_markdown(made)}; `{measured.command}`:"
 
 
-def _name(summary: Summary, laboratory: Laboratory) -> str:
+def _name(summary: Summary) -> str:
     """Return the precision of some runs; what is not in their settings is what is usual."""
     given = summary.identity["settings"].get(PRECISION)
     if given is not None:
         return str(given)
-    known = laboratory.settings_help(summary.setting.benchmark, summary.method)
+    known = protocol.settings_help(summary.setting.benchmark, summary.method)
     return next((str(item.value) for item in known if item.name == PRECISION), "usual")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import EngramError
@@ -15,17 +15,20 @@ from engram.report.summary import Setting, Summary
 from engram.runs import canonical
 
 if TYPE_CHECKING:
-    from engram.runs import Laboratory
+    from engram.protocol import Spec
     from engram.settings import Scalar
 
 PRECISION = "precision"  # in which a device multiplies: no setting of the paper's
 
 
 class PaperDefaults:
-    """Tells what was run from what the laboratory has as the paper's own setting."""
+    """Tells what was run from the paper's own setting, which ``specify`` returns.
 
-    def __init__(self, laboratory: Laboratory) -> None:
-        self._laboratory = laboratory
+    That is `engram.protocol.specify`, given the names of a benchmark and a method.
+    """
+
+    def __init__(self, specify: Callable[[str, str], Spec]) -> None:
+        self._specify = specify
         self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def label(self, summary: Summary) -> str:
@@ -140,7 +143,7 @@ class PaperDefaults:
 
     def _specified(self, benchmark: str, method: str) -> Mapping[str, Any]:
         try:
-            spec = self._laboratory.specify(benchmark, method)
+            spec = self._specify(benchmark, method)
         except EngramError:  # a result of another version's method: nothing is usual about it
             return {}
         usual: Mapping[str, Any] = json.loads(canonical(spec.description()))

@@ -1,27 +1,23 @@
 """Runs: what is left to do, who does it, and the store of what came of it."""
 
-from engram.runs._address import address, canonical
-from engram.runs._checkpoints import Checkpoints
-from engram.runs._checks import check_disk, check_interval, check_seeds, resolve_device
-from engram.runs._choice import Choice, Trial
-from engram.runs._executor import execute
-from engram.runs._interrupt import Terminated
-from engram.runs._laboratory import Laboratory, Run
-from engram.runs._lines import Contents, check_new, read_contents, read_lines, write_lines
-from engram.runs._row import Row, record
-from engram.runs._shift import Listener, crew_size
-from engram.runs._stamp import printable, stamp
-from engram.runs._step_files import DEFAULT_STORE, copy_steps, step_records
-from engram.runs._store import Store
-from engram.runs._units import Unit, plan_units
-from engram.runs._verify import Verification, verify
+from engram.runs.checkpoints import Checkpoints
+from engram.runs.checks import check_disk, check_interval, check_seeds, resolve_device
+from engram.runs.choices import Choice, Trial
+from engram.runs.executor import Listener, Unit, execute, plan_units
+from engram.runs.interrupts import Terminated
+from engram.runs.json_lines import Contents, check_new, read_contents, read_lines, write_lines
+from engram.runs.pool import pool_size
+from engram.runs.rows import Row, address, canonical, printable, record, stamp
+from engram.runs.step_files import DEFAULT_STORE, copy_steps, step_records, write_steps
+from engram.runs.store import Store
+from engram.runs.verification import Verification, verify
+from engram.runs.worker import Run
 
 __all__ = [
     "DEFAULT_STORE",
     "Checkpoints",
     "Choice",
     "Contents",
-    "Laboratory",
     "Listener",
     "Row",
     "Run",
@@ -37,9 +33,9 @@ __all__ = [
     "check_new",
     "check_seeds",
     "copy_steps",
-    "crew_size",
     "execute",
     "plan_units",
+    "pool_size",
     "printable",
     "read_contents",
     "read_lines",
@@ -49,4 +45,5 @@ __all__ = [
     "step_records",
     "verify",
     "write_lines",
+    "write_steps",
 ]

@@ -38,7 +38,6 @@ class Planned:
 def plan(
     study: Study,
     store: runs.Store,
-    laboratory: runs.Laboratory,
     *,
     device: str,
     seeds: int | None = None,
@@ -53,7 +52,7 @@ def plan(
     return [
         _without_data(wanted, rows)
         if wanted.absent
-        else replace(wanted, units=_units(wanted, store, laboratory, device))
+        else replace(wanted, units=_units(wanted, store, device))
         for wanted in every
     ]
 
@@ -72,14 +71,11 @@ def _wanted(study: Study, seeds: int | None) -> list[Planned]:
     return list(wanted.values())
 
 
-def _units(
-    wanted: Planned, store: runs.Store, laboratory: runs.Laboratory, device: str
-) -> tuple[runs.Unit, ...]:
+def _units(wanted: Planned, store: runs.Store, device: str) -> tuple[runs.Unit, ...]:
     units = runs.plan_units(
         [wanted.spec],
         range(wanted.seeds),
         store,
-        laboratory,
         device=device,
         record_every=wanted.record_every,
     )

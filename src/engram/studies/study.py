@@ -10,13 +10,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engram import protocol
 from engram.errors import EngramError, shown, unknown
 from engram.report import value_text
 from engram.settings import Scalar
 
 if TYPE_CHECKING:
     from engram.protocol import Spec
-    from engram.runs import Laboratory
 
 _ENDING = ".toml"
 _FOLDER = resources.files("engram.paper") / "studies"
@@ -56,12 +56,12 @@ def study_names() -> list[str]:
     )
 
 
-def read_study(target: str, laboratory: Laboratory) -> Study:
+def read_study(target: str) -> Study:
     """Return one of the paper's studies, by its name, or that of a file, by its path.
 
     What is wrong with it is told in one sentence with the line, the field and what would be right.
     """
-    return _read(_source(target), laboratory)
+    return _read(_source(target))
 
 
 def _source(target: str) -> _Source:
@@ -77,7 +77,7 @@ def _source(target: str) -> _Source:
         raise EngramError(f"{target!r} cannot be read: {error}.") from error
 
 
-def _read(source: _Source, laboratory: Laboratory) -> Study:
+def _read(source: _Source) -> Study:
     try:
         document = tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
@@ -89,9 +89,9 @@ def _read(source: _Source, laboratory: Laboratory) -> Study:
     for name in document.get("include", ()):
         if name not in study_names():
             raise source.error(unknown("study", name, study_names()), "include", name)
-        runs += _read(_source(name), laboratory).runs
+        runs += _read(_source(name)).runs
     for number, given in enumerate(document.get("runs", ())):
-        runs.append(_checked(_as_runs(given, number, source), number, source, laboratory))
+        runs.append(_checked(_as_runs(given, number, source), number, source))
     return Study(source.name.removesuffix(_ENDING), document["title"], tuple(runs))
 
 
@@ -240,34 +240,32 @@ def _misfit(name: str, value: object, kind: _Kind) -> str:
     return f"{name} must be {kind.wanted}, not {shown(value)}."
 
 
-def _checked(runs: Runs, number: int, source: _Source, laboratory: Laboratory) -> Runs:
+def _checked(runs: Runs, number: int, source: _Source) -> Runs:
     """Return an entry with its specs; an EngramError names the line and the field at fault."""
 
     def mistake(problem: object, field: str, value: object = None, **more: str) -> EngramError:
         return source.error(problem, field, value, entry=number, **more)
 
-    known = {method: _known(runs.benchmark, method, laboratory, mistake) for method in runs.methods}
+    known = {method: _known(runs.benchmark, method, mistake) for method in runs.methods}
     for name in runs.settings:
         if not any(name in names for names in known.values()):
             everything = set[str]().union(*known.values())
             raise mistake(unknown("setting", name, everything), name, inside="settings")
-    specs = tuple(_spec(runs, method, known[method], laboratory, mistake) for method in known)
+    specs = tuple(_spec(runs, method, known[method], mistake) for method in known)
     return replace(runs, specs=specs)
 
 
-def _known(benchmark: str, method: str, laboratory: Laboratory, mistake: _Mistake) -> set[str]:
+def _known(benchmark: str, method: str, mistake: _Mistake) -> set[str]:
     """Return the settings that a method takes on a benchmark."""
     try:
-        return {item.name for item in laboratory.settings_help(benchmark, method)}
+        return {item.name for item in protocol.settings_help(benchmark, method)}
     except EngramError as error:
         if str(error).startswith("There is no method"):
             raise mistake(error, "methods", method) from None
         raise mistake(error, "benchmark") from None
 
 
-def _spec(
-    runs: Runs, method: str, known: set[str], laboratory: Laboratory, mistake: _Mistake
-) -> Spec:
+def _spec(runs: Runs, method: str, known: set[str], mistake: _Mistake) -> Spec:
     """Return the spec of one method; a setting goes to the methods that know it.
 
     Where it will not do, what is given is added piece by piece: at fault is the first that leads
@@ -286,7 +284,13 @@ def _spec(
 
     def tried(overrides: dict[str, str], given: dict[str, int | None]) -> Spec | str:
         try:
-            return laboratory.specify(runs.benchmark, method, overrides=overrides, **given)
+            return protocol.specify(
+                runs.benchmark,
+                method,
+                tasks=given.get("tasks"),
+                examples=given.get("examples"),
+                overrides=overrides,
+            )
         except EngramError as error:
             return str(error)
 
