@@ -24,12 +24,12 @@ from engram.memory._lock import deep_copy
 from engram.memory._moves import Moves
 from engram.memory._policies import Policy, natural, policy_from_json, positive
 from engram.memory._state import (
+    UntrustedInput,
     from_bytes,
     load_erasures,
     to_arrays,
     to_bytes,
     to_tensors,
-    trusting_nobody,
 )
 from engram.memory._structure import Batch, example_nbytes
 from engram.memory._table import Indices
@@ -565,7 +565,7 @@ class Memory:
         if not isinstance(state, Mapping) or state.keys() != parts:
             held = [*state] if isinstance(state, Mapping) else shown(state)
             raise EngramError(f"A memory's state holds {sorted(parts)}, and this one {held}.")
-        with trusting_nobody():
+        with UntrustedInput():
             ledger, draws = Ledger(self.policy), Draws(0)
             ledger.lock = self.storage.lock
             ledger.load_state_dict(to_arrays(state["ledger"]))
@@ -630,7 +630,7 @@ class Memory:
         ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
         of the same data. ``allow_nonfinite`` is for what is added from now on.
         """
-        with trusting_nobody():
+        with UntrustedInput():
             state = _file.read(path)
             if state["storage"]["kind"] == "indices" and storage is None:
                 raise EngramError(

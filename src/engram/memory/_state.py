@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,16 +33,19 @@ def from_bytes(array: NDArray[np.uint8]) -> Json:
     return json.loads(array.tobytes().decode())
 
 
-@contextmanager
-def trusting_nobody() -> Iterator[None]:
-    """Tell in one sentence what a state that is no memory's, or a damaged one, makes go wrong."""
-    try:
-        yield
-    except EngramError:
-        raise
-    except Exception as error:  # whoever made it, it may raise anything
-        told = f"{type(error).__name__}: {error}"
-        raise EngramError(f"The state is not a memory's, or is damaged ({told}).") from error
+class UntrustedInput:
+    """Says in one sentence what a state that is no memory's, or a damaged one, makes go wrong.
+
+    It is no generator: one that Ctrl-C finds suspended would be closed by whoever collects it.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, EngramError):
+            message = f"{type(error).__name__}: {error}"  # whoever made it, it may raise anything
+            raise EngramError(f"The state is not a memory's, or is damaged ({message}).") from error
 
 
 def save_filing(filing: Filing) -> State:
