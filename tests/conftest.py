@@ -7,12 +7,14 @@ import torch
 
 HERE = Path(__file__).parent
 NUMERICAL = ("engine", "gradients", "rules")  # folders; elsewhere a module says it of itself
+SEVERAL_PROCESSES = {"test_parallel.py", "test_lightning.py"}  # too long for six times over
 
 
 def pytest_collection_modifyitems(items):
     """Mark what floating-point arithmetic decides, for `make test-portable`."""
     for item in items:
-        if any(item.path.is_relative_to(HERE / folder) for folder in NUMERICAL):
+        inside = any(item.path.is_relative_to(HERE / folder) for folder in NUMERICAL)
+        if inside and item.path.name not in SEVERAL_PROCESSES:
             item.add_marker(pytest.mark.numerical)
 
 
