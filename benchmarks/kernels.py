@@ -22,12 +22,12 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn import functional
 
-from engram import report
-from engram.bench import device_name, sessions
-from engram.data import ImageSet
-from engram.engine import loss, rows
-from engram.models import mlp, residual
-from engram.protocol import BenchmarkSession
+from engram.app import report
+from engram.lab.bench import device_name, sessions
+from engram.lab.data import ImageSet
+from engram.lab.engine import loss, rows
+from engram.lab.networks import mlp, residual
+from engram.lab.protocol import BenchmarkSession
 from engram.rules import pair, quadratic
 
 BLOCKS, WARM_UP, EXAMPLES = 9, 11, 12_000

@@ -15,8 +15,8 @@ import argparse
 import torch
 from rich.console import Console
 
-from engram import report
-from engram.bench import methods
+from engram.app import report
+from engram.lab.bench import methods
 
 
 def main() -> None:

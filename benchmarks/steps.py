@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from engram import report
-from engram.bench import device_name, steps
+from engram.app import report
+from engram.lab.bench import device_name, steps
 
 
 def main() -> None:

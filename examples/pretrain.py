@@ -24,8 +24,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from engram.models import ResNet
-from engram.plan import generator
+from engram.lab.networks import ResNet
+from engram.lab.plan import generator
 
 MEANS = (103.94, 116.78, 123.68)  # what Split CUB subtracts from red, green and blue
 

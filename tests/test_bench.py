@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from engram import bench
-from engram.bench import gpu, products, sessions, timing
-from engram.report.performance import speed_markdown
+from engram.app.report.performance import speed_markdown
+from engram.lab import bench
+from engram.lab.bench import gpu, products, sessions, timing
 
 SMALL = sessions.Noise("split-cifar", 16, 100, per_class=3, earlier=10, overrides={})
 

@@ -6,11 +6,12 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from engram import bench, report
-from engram.bench import tables
-from engram.cli.bench import bench as run_bench
+from engram.app import report
+from engram.app.cli.bench import bench as run_bench
+from engram.app.report.performance import SPEED_TABLES
 from engram.errors import EngramError
-from engram.report.performance import SPEED_TABLES
+from engram.lab import bench
+from engram.lab.bench import tables
 from tools.docs.pages import write_pages
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import engram.protocol
-from engram import methods
-from engram.runs import read_lines
-from engram.studies import published, taken
+import engram.lab.protocol
+from engram.app.runs import read_lines
+from engram.app.studies import published, taken
+from engram.lab import methods
 from tools.docs.pages import write_pages
 from tools.docs.results_page import GENERATED
 
@@ -101,15 +101,15 @@ def test_every_command_is_accepted(command):
             named.append(word)
     assert named
     known = {
-        method: {item.name for item in engram.protocol.settings_help(benchmark, method)}
+        method: {item.name for item in engram.lab.protocol.settings_help(benchmark, method)}
         for method in named
     }
     assert given.keys() <= set[str]().union(*known.values())  # each goes to those that know it
     for method in named:
         mine = {key: value for key, value in given.items() if key in known[method]}
-        engram.protocol.specify(benchmark, method, overrides=mine)
+        engram.lab.protocol.specify(benchmark, method, overrides=mine)
         if verb == "tune":
-            assert engram.protocol.tuning_specs(benchmark, method)
+            assert engram.lab.protocol.tuning_specs(benchmark, method)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

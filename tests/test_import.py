@@ -26,7 +26,7 @@ def test_the_core_needs_torch_and_numpy_alone():
 
 
 def test_the_command_line_answers_without_torch():
-    assert "torch" not in run("import sys, engram.cli.app; print(*sys.modules)")
+    assert "torch" not in run("import sys, engram.app.cli.app; print(*sys.modules)")
 
 
 def test_names_are_there_before_they_are_asked_for():

@@ -15,8 +15,8 @@ import torch
 from safetensors import safe_open
 from torch.nn.functional import cross_entropy
 
-from engram.models import ResNet
-from engram.plan import generator
+from engram.lab.networks import ResNet
+from engram.lab.plan import generator
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "pretrain.py"
 NAMES = runpy.run_path(str(EXAMPLE), run_name="pretrain")

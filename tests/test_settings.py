@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from engram.errors import EngramError
-from engram.settings import Settings, parse, setting
+from engram.lab.settings import Settings, parse, setting
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engram.data import load
+from engram.lab.data import load
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "tiny_imagenet.py"
 CLASSES, EACH = 52, 7

@@ -28,8 +28,8 @@ import torch
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
-from engram import report
-from engram.bench import (
+from engram.app import report
+from engram.lab.bench import (
     BATCH,
     Batches,
     device_name,
@@ -128,7 +128,7 @@ def unpack_mnist(folder: Path) -> None:
     """Put the images that Engram ships where Avalanche looks for them."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
-    for file in resources.files("engram.streams").joinpath("mnist").iterdir():
+    for file in resources.files("engram.lab.benchmarks").joinpath("mnist").iterdir():
         if file.name.endswith(".gz"):
             (raw / file.name.removesuffix(".gz")).write_bytes(gzip.decompress(file.read_bytes()))
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from engram.gradients import GradientMixer, Mix, backward
     from engram.learner import Learner
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GradientMixer",

@@ -1,6 +1,6 @@
 """``python -m engram`` is the command line."""
 
-from engram.cli import main
+from engram.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -3,10 +3,11 @@ import sys
 import fake_laboratory
 import pytest
 
-from engram import protocol, runs
-from engram.cli import main
-from engram.report.html import page as html_page
-from engram.runs import Store, printable, record
+from engram.app import runs
+from engram.app.cli import main
+from engram.app.report.html import page as html_page
+from engram.app.runs import Store, printable, record
+from engram.lab import protocol
 
 PARTS = ("Checkpoint", "run", "settings_help", "specify", "stack_key", "stacking")
 PARTS += ("tuned_settings", "tuning_specs")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engram.app.runs import Unit
 from engram.errors import EngramError, unknown
-from engram.runs import Unit
 
 METHODS = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")
 SEARCHED = {"mega-i": {"epsilon": (0.1, 0.01, 0.001)}, "van": {"learning_rate": (0.2, 0.1)}}

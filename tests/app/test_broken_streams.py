@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engram.runs import Store
+from engram.app.runs import Store
 
 HERE = Path(__file__).parent
 FULL = Path("/dev/full")
@@ -18,9 +18,9 @@ full = pytest.mark.skipif(not FULL.exists(), reason="there is no device that is 
 _COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-import engram.cli, fake_laboratory
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
-engram.cli.main()
+import engram.app.cli, fake_laboratory
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+engram.app.cli.main()
 """
 
 
@@ -115,7 +115,7 @@ def test_what_is_stopped_says_so_by_its_code_when_nobody_hears_of_it(tmp_path):
 def test_a_folder_that_is_gone_is_told_before_libraries_stumble_over_it(tmp_path):
     place = tmp_path / "gone"
     code = f"import os; os.chdir({str(place)!r}); os.rmdir({str(place)!r})\n"
-    code += "from engram.cli import main; main()"
+    code += "from engram.app.cli import main; main()"
     for words in (["results"], ["data"], ["run", "permuted-mnist", "van"]):
         place.mkdir()
         command = [sys.executable, "-c", code, *words]

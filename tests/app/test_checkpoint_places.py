@@ -3,7 +3,7 @@
 import pytest
 from fake_laboratory import unit_of
 
-from engram.runs import Checkpoints, Unit, record
+from engram.app.runs import Checkpoints, Unit, record
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import sqlite3
 
 import pytest
 
-from engram.errors import EngramError
-from engram.runs import (
+from engram.app.runs import (
     Choice,
     Store,
     Trial,
@@ -17,6 +16,7 @@ from engram.runs import (
     stamp,
     write_lines,
 )
+from engram.errors import EngramError
 
 IDENTITY = {
     "benchmark": "permuted-mnist",

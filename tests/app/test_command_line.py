@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from engram.cli.app import app
-from engram.cli.requests import Request, specify
-from engram.runs import Store
+from engram.app.cli.app import app
+from engram.app.cli.requests import Request, specify
+from engram.app.runs import Store
 
 HERE = Path(__file__).parent
 
@@ -169,10 +169,11 @@ def test_a_bad_file_to_merge_leaves_no_store(engram, tmp_path):
 
 def test_help_loads_neither_the_laboratory_nor_the_reports():
     code = (
-        "import sys; from engram.cli import main; sys.argv = ['engram', '--help']\n"
+        "import sys; from engram.app.cli import main; sys.argv = ['engram', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "sys.exit(any(name in sys.modules for name in ('engram.protocol', 'engram.report')))"
+        "heavy = {'engram.lab.protocol', 'engram.app.report'}\n"
+        "sys.exit(bool(heavy & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -183,9 +184,9 @@ def test_help_loads_neither_the_laboratory_nor_the_reports():
 _COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-import engram.cli, fake_laboratory
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
-engram.cli.main()
+import engram.app.cli, fake_laboratory
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+engram.app.cli.main()
 """
 
 

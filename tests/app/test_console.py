@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from engram.cli.console import stdout_console
-from engram.runs import Store
+from engram.app.cli.console import stdout_console
+from engram.app.runs import Store
 
 
 @pytest.mark.parametrize(("columns", "wanted"), [(40, 80), (80, 80), (100, 100)])

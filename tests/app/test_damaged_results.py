@@ -11,10 +11,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from engram import runs
-from engram.cli import main
-from engram.errors import EngramError
-from engram.runs import (
+from engram.app import runs
+from engram.app.cli import main
+from engram.app.runs import (
     Choice,
     Row,
     Store,
@@ -25,7 +24,8 @@ from engram.runs import (
     verify,
     write_lines,
 )
-from engram.runs.step_files import steps_path, write_steps
+from engram.app.runs.step_files import steps_path, write_steps
+from engram.errors import EngramError
 
 PAGE = 4096  # bytes, SQLite's
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from engram.cli.app import app
+from engram.app.cli.app import app
 
 
 @pytest.fixture

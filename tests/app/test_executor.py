@@ -13,9 +13,17 @@ from pathlib import Path
 import pytest
 from fake_laboratory import unit_of
 
-from engram import protocol
+from engram.app.runs import (
+    Store,
+    Unit,
+    check_disk,
+    check_seeds,
+    execute,
+    plan_units,
+    resolve_device,
+)
 from engram.errors import EngramError
-from engram.runs import Store, Unit, check_disk, check_seeds, execute, plan_units, resolve_device
+from engram.lab import protocol
 from listeners import Heard
 
 HERE = Path(__file__).parent
@@ -171,8 +179,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import fake_laboratory
 import engram
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
-from engram.runs import Store, execute, plan_units
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+from engram.app.runs import Store, execute, plan_units
 class Deaf:
     def advanced(self, unit, progress): pass
     def ended(self, unit, failure): pass

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from engram.cli.app import app
+from engram.app.cli.app import app
 
 
 @pytest.mark.usefixtures("laboratory")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from engram.cli.app import app
-from engram.cli.requests import Request
-from engram.cli.results import Chosen, plain_cell
+from engram.app.cli.app import app
+from engram.app.cli.requests import Request
+from engram.app.cli.results import Chosen, plain_cell
+from engram.app.report import measure, write_scalars
+from engram.app.runs import Store, address, step_records, write_steps
+from engram.app.studies import study_names
 from engram.errors import EngramError
-from engram.report import measure, write_scalars
-from engram.runs import Store, address, step_records, write_steps
-from engram.studies import study_names
 
 
 @pytest.mark.slow
@@ -228,7 +228,7 @@ def test_tensorboard_that_is_missing_is_told_before_any_training(tmp_path, monke
     words = ["run", "permuted-mnist", "van", "--tensorboard", "logs", "--device", "cpu"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
-    assert "pip install tensorboard" in result.stderr
+    assert "pip install 'engram-torch[tensorboard]'" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

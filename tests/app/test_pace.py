@@ -3,7 +3,7 @@
 import pytest
 from fake_laboratory import unit_of
 
-from engram.cli.progress import Pace
+from engram.app.cli.progress import Pace
 
 
 def test_the_pace_counts_every_run_of_a_stack(laboratory):

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from engram.errors import EngramError
-from engram.report import (
+from engram.app.report import (
     PaperDefaults,
     as_json,
     compare,
@@ -21,7 +20,8 @@ from engram.report import (
     summarise,
     two_sided_p,
 )
-from engram.runs import Row
+from engram.app.runs import Row
+from engram.errors import EngramError
 from tools.docs.results_page import results_page
 
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
+from engram.app.report import PaperDefaults, summarise
+from engram.app.runs import write_lines
 from engram.errors import EngramError
-from engram.report import PaperDefaults, summarise
-from engram.runs import write_lines
 from tools.docs.__main__ import main
 from tools.docs.blocks import excerpt, fill
 from tools.docs.pages import write_pages

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from engram.report import PaperDefaults, failure_message, save_plot, summarise
-from engram.runs import Row, write_lines
+from engram.app.report import PaperDefaults, failure_message, save_plot, summarise
+from engram.app.runs import Row, write_lines
 from tools.docs.__main__ import main
 from tools.docs.results_page import GENERATED, results_page
 

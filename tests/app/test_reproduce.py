@@ -14,9 +14,10 @@ import fake_laboratory
 import pytest
 from fake_laboratory import STUDY
 
-from engram import protocol, runs
+from engram.app import runs
+from engram.app.runs import Store, execute, step_records
 from engram.errors import EngramError
-from engram.runs import Store, execute, step_records
+from engram.lab import protocol
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -179,11 +180,11 @@ def test_a_failure_is_the_exit_code_and_the_report_is_written(ask_study, study):
 _COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-import engram.cli, fake_laboratory
-from engram.report.html import page as html_page
+import engram.app.cli, fake_laboratory
+from engram.app.report.html import page as html_page
 html_page.save_figure = lambda *_: []
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
-engram.cli.main()
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+engram.app.cli.main()
 """
 
 
@@ -212,7 +213,7 @@ def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_re
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("engram.cli.reproduce.write_page", stop)  # and again, before the report
+        patched.setattr("engram.app.cli.reproduce.write_page", stop)  # and again, before the report
         code, _, err = ask_study(target, store=path)
     assert (code, err.splitlines()[-1]) == (
         130,

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from engram.app.runs import Row, Store, address, read_lines, write_lines
 from engram.errors import EngramError
-from engram.runs import Row, Store, address, read_lines, write_lines
 
 
 def test_the_address_is_the_sha256_of_identity_and_seed():
@@ -131,7 +131,7 @@ def test_reading_makes_no_store(tmp_path):
 _WRITER = """
 import sys
 from pathlib import Path
-from engram.runs import Row, Store, read_lines
+from engram.app.runs import Row, Store, read_lines
 with Store(Path(sys.argv[1])) as store:
     for row in read_lines(Path(sys.argv[2])):
         store.add([row])
@@ -243,7 +243,7 @@ def test_an_infinite_setting_is_refused(tmp_path, make_row):
 
 
 def test_a_fact_that_is_no_number_or_no_line_does_not_lose_the_run(laboratory):
-    from engram.runs import record
+    from engram.app.runs import record
 
     spec = laboratory.specify("permuted-mnist", "van", tasks=2)
     outcome = laboratory.run(spec, [0])[0]

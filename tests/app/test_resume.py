@@ -14,11 +14,11 @@ import pytest
 import typer
 from fake_laboratory import unit_of
 
-from engram.cli.process import one_sentence
-from engram.cli.requests import Request, TuningRequest
+from engram.app.cli.process import one_sentence
+from engram.app.cli.requests import Request, TuningRequest
+from engram.app.runs import Checkpoints, Store, Terminated, execute, plan_units
+from engram.app.runs.interrupts import Interrupt
 from engram.errors import EngramError
-from engram.runs import Checkpoints, Store, Terminated, execute, plan_units
-from engram.runs.interrupts import Interrupt
 from listeners import Heard
 
 HERE = Path(__file__).parent
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_is_told_before_anything_is_trained(work, specs,
 @pytest.fixture
 def locked(tmp_path, monkeypatch):
     """A store that another connection is writing for good."""
-    monkeypatch.setattr("engram.runs.store._PATIENCE", 0.1)
+    monkeypatch.setattr("engram.app.runs.store._PATIENCE", 0.1)
     path = tmp_path / "locked.sqlite"
     with Store(path) as opened:
         other = sqlite3.connect(path, isolation_level=None)
@@ -214,9 +214,9 @@ def test_signals_that_are_ignored_stay_ignored():
 _COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-import engram.cli, fake_laboratory
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
-engram.cli.main()
+import engram.app.cli, fake_laboratory
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+engram.app.cli.main()
 """
 
 

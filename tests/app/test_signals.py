@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engram.runs import Store
+from engram.app.runs import Store
 
 HERE = Path(__file__).parent
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
@@ -84,8 +84,8 @@ import os, signal, sys
 folder, moment, number = sys.argv[1:4]
 del sys.argv[1:4]
 sys.path.insert(0, folder)
-import engram.cli, fake_laboratory, matplotlib.figure
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
+import engram.app.cli, fake_laboratory, matplotlib.figure
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
 drawn = matplotlib.figure.Figure.savefig
 
 def half_drawn(figure, path, **options):
@@ -95,7 +95,7 @@ def half_drawn(figure, path, **options):
     drawn(figure, path, **options)
 
 matplotlib.figure.Figure.savefig = half_drawn
-engram.cli.main()
+engram.app.cli.main()
 """
 
 
@@ -123,7 +123,7 @@ def test_a_signal_while_the_plot_is_drawn_leaves_the_results_and_no_half_of_a_pl
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path):
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    code += "; from engram.cli import main; main()"
+    code += "; from engram.app.cli import main; main()"
     process = started(["-c", code, "results"], cwd=tmp_path)
     time.sleep(0.5)
     process.terminate()
@@ -136,7 +136,7 @@ def test_what_was_heeded_before_is_heeded_after():
     code = (
         "import signal, sys\n"
         "before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]\n"
-        "from engram.cli import main; sys.argv = ['engram', '--version']\n"
+        "from engram.app.cli import main; sys.argv = ['engram', '--version']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "after = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]\n"

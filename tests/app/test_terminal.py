@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from engram.cli import main
-from engram.protocol import Outcome, specify
-from engram.runs import address, record
-from engram.terminal import visible
+from engram.app.cli import main
+from engram.app.runs import address, record
+from engram.app.terminal import visible
+from engram.lab.protocol import Outcome, specify
 
 HERE = Path(__file__).parent
 NASTY = ["\x1b]0;owned\x07", "\x1b[2J", "\x9b31m", "a\rb", "a\x08b", "\x7f", "\u202eback", "\x85"]
@@ -232,9 +232,9 @@ def test_words_and_places(call, tmp_path, nasty, encoding):
 _COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-import engram.cli, fake_laboratory
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
-engram.cli.main()
+import engram.app.cli, fake_laboratory
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+engram.app.cli.main()
 """
 
 

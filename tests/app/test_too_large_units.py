@@ -9,9 +9,9 @@ from fake_laboratory import unit_of
 from rich.console import Console
 from rich.progress import Progress
 
-from engram.cli.progress import Bars, Lines, Pace
-from engram.runs import Checkpoints, Terminated, execute
-from engram.runs.worker import lacks_memory
+from engram.app.cli.progress import Bars, Lines, Pace
+from engram.app.runs import Checkpoints, Terminated, execute
+from engram.app.runs.worker import lacks_memory
 from listeners import Heard
 
 LINE = "the GPU has too little memory for all at once. They are trained in two parts."

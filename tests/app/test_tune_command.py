@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from engram.cli.app import app
-from engram.cli.requests import Request, specify
+from engram.app.cli.app import app
+from engram.app.cli.requests import Request, specify
+from engram.app.runs import Store
 from engram.errors import EngramError
-from engram.runs import Store
 
 HERE = Path(__file__).parent
 
@@ -252,9 +252,9 @@ def test_choices_are_shown_exported_and_merged(search, path, tmp_path, engram):
 _COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-import engram.cli, fake_laboratory
-engram.protocol = sys.modules["engram.protocol"] = fake_laboratory
-engram.cli.main()
+import engram.app.cli, fake_laboratory
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+engram.app.cli.main()
 """
 
 

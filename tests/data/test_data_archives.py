@@ -10,10 +10,10 @@ import zipfile
 import pytest
 from official_layouts import cifar_arrays, pack, write_cifar_binary
 
-from engram import data
-from engram.data import archives
-from engram.data.archives import unpack
 from engram.errors import EngramError
+from engram.lab import data
+from engram.lab.data import archives
+from engram.lab.data.archives import unpack
 
 FILES = {"birds/a.txt": b"first", "birds/deep/er/b.txt": b"second", "beside.txt": b"not asked for"}
 

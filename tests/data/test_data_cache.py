@@ -10,10 +10,10 @@ import pytest
 from full_disk import files_of_at_most
 from official_layouts import cifar_arrays, write_cifar_binary
 
-from engram import data
-from engram.data.cifar import binary_layout
-from engram.data.images import cached
 from engram.errors import EngramError
+from engram.lab import data
+from engram.lab.data.cifar import binary_layout
+from engram.lab.data.images import cached
 
 PLACE = "cifar-100-binary"
 TRAIN, TEST = cifar_arrays(30, seed=1), cifar_arrays(12, seed=2)

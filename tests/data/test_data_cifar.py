@@ -15,8 +15,8 @@ from official_layouts import (
     write_cifar_python,
 )
 
-from engram import data
 from engram.errors import EngramError
+from engram.lab import data
 
 TRAIN, TEST = cifar_arrays(30, seed=1), cifar_arrays(12, seed=2)
 REAL = os.environ.get("ENGRAM_DATA")

@@ -6,8 +6,8 @@ import pytest
 from official_layouts import cifar_arrays, write_cifar_binary
 from typer.testing import CliRunner
 
-from engram.cli.app import app
-from engram.cli.data import fetch, list_sources
+from engram.app.cli.app import app
+from engram.app.cli.data import fetch, list_sources
 from engram.errors import EngramError
 
 

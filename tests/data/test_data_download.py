@@ -13,10 +13,10 @@ from download_server import Behaviour, certificate, serving
 from full_disk import files_of_at_most
 from official_layouts import cifar_arrays, pack, write_cifar_binary
 
-from engram import data
-from engram.data import download
-from engram.data.catalogue import CATALOGUE
 from engram.errors import EngramError
+from engram.lab import data
+from engram.lab.data import download
+from engram.lab.data.catalogue import CATALOGUE
 
 TRAIN, TEST = cifar_arrays(30, seed=1), cifar_arrays(12, seed=2)
 PART = "cifar-100-binary.tar.gz.part"

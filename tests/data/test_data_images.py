@@ -10,10 +10,10 @@ import torch
 from official_layouts import colours, pack, write_awa, write_cub, write_image
 from PIL import Image
 
-from engram import data
-from engram.data.awa import split
-from engram.data.images import resize
 from engram.errors import EngramError
+from engram.lab import data
+from engram.lab.data.awa import split
+from engram.lab.data.images import resize
 
 REAL = Path(os.environ.get("ENGRAM_DATA", ""))
 REAL_CUB = "ENGRAM_DATA" in os.environ and (REAL / "CUB_200_2011").is_dir()
@@ -200,7 +200,7 @@ def test_cub_from_its_archive(folder):
 def test_without_pillow_the_sentence_says_how_to_have_it(folder, monkeypatch):
     write_cub(folder, cub_images())
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(EngramError, match="pip install pillow"):
+    with pytest.raises(EngramError, match=r"pip install 'engram-torch\[images\]'"):
         data.load("cub-200-2011", folder)
 
 

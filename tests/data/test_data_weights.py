@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engram import data
 from engram.errors import EngramError
+from engram.lab import data
 
 
 def weights():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Bank
 from engram.errors import EngramError
+from engram.lab.benchmarks import Examples
+from engram.lab.engine import Bank
+from engram.lab.plan import generator
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
-from engram.plan import generator
-from engram.streams import Examples
 from engram.testing.practice import Practice
 
 SEEDS = (3, 4)

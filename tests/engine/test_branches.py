@@ -7,9 +7,9 @@ from itertools import cycle
 import pytest
 import torch
 
-from engram.engine import cuda_graphs
-from engram.models import Branches
-from engram.models import gpu as branches
+from engram.lab.engine import cuda_graphs
+from engram.lab.networks import Branches
+from engram.lab.networks import gpu as branches
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from engram.engine import Rows, RuleByRun
-from engram.engine import rows as engine_rows
 from engram.errors import EngramError
-from engram.models import MLP
+from engram.lab.engine import Rows, RuleByRun
+from engram.lab.engine import rows as engine_rows
+from engram.lab.networks import MLP
 from engram.rules import AGEM, GEM, MEGA1, MEGA2
 
 RATES = torch.tensor([[0.5], [0.1], [0.0], [2.0]])

@@ -2,7 +2,7 @@
 
 import torch
 
-from engram.engine import CudaGraphFunction
+from engram.lab.engine import CudaGraphFunction
 
 
 def test_on_a_cpu_every_call_is_a_plain_one_on_what_is_given():

@@ -6,8 +6,8 @@ from contextlib import contextmanager, nullcontext, suppress
 import pytest
 import torch
 
-from engram.engine import CudaGraphLoop, cuda_graphs
-from engram.streams import Examples
+from engram.lab.benchmarks import Examples
+from engram.lab.engine import CudaGraphLoop, cuda_graphs
 
 SIZE = 3
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.engine import Batch, cross_entropy
+from engram.lab.engine import Batch, cross_entropy
 
 
 @pytest.fixture(scope="module")

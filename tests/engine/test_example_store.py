@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Bank, ExampleStore
+from engram.lab.benchmarks import Examples
+from engram.lab.engine import Bank, ExampleStore
 from engram.memory import ClassRing, Ledger
-from engram.streams import Examples
 from engram.testing.practice import Practice
 
 RUNS, LENGTH = 3, 7

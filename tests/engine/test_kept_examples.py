@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engram.engine.replay_plan import kept_slots
+from engram.lab.engine.replay_plan import kept_slots
 from engram.memory import ClassRing, ClassSample, Ledger
 
 

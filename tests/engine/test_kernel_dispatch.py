@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from engram.engine import Batch, Rows, cross_entropy
-from engram.engine import loss as engine_loss
-from engram.engine import rows as engine_rows
 from engram.kernels import availability, triton_works
-from engram.models import MLP, mlp, stacked
+from engram.lab.engine import Batch, Rows, cross_entropy
+from engram.lab.engine import loss as engine_loss
+from engram.lab.engine import rows as engine_rows
+from engram.lab.networks import MLP, mlp, stacked
 from engram.rules import GEM, MEGA2
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.engine import rows as engine_rows
+from engram.lab.engine import rows as engine_rows
 
 SHAPES = [(1, 3, 1), (2, 3, 31), (1, 16, 2048), (3, 17, 2049), (2, 18, 5000), (1, 70, 333)]
 shapes = pytest.mark.parametrize(("runs", "count", "length"), SHAPES)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engram.models import ResNet, residual
-from engram.models.residual import Averages, has_kernels, rectified_norm
+from engram.lab.networks import ResNet, residual
+from engram.lab.networks.residual import Averages, has_kernels, rectified_norm
 
 SHAPES = [(1, 1, 1, 2), (2, 3, 4, 5), (3, 20, 9, 7), (2, 64, 12, 11), (1, 80, 3, 3), (9, 4, 32, 32)]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.engine import rows as engine_rows
+from engram.lab.engine import rows as engine_rows
 
 LENGTHS = [1, 5, 1023, 1024, 1025, 4096, 4097, 9000]
 shapes = pytest.mark.parametrize(("runs", "length"), [(1 + size % 3, size) for size in LENGTHS])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import replay_plan
-from engram.plan import generator, subsets
+from engram.lab.engine import replay_plan
+from engram.lab.plan import generator, subsets
 
 SIZES = [(40, 8, 9), (20, 100, 257), (3, 30, 2**15), (3, 30, 2**15 + 1)]
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from engram.engine import Batch, Rows
-from engram.models import MLP, aligned_empty, rounding, stacked
+from engram.lab.engine import Batch, Rows
+from engram.lab.networks import MLP, aligned_empty, rounding, stacked
 from engram.rules import GEM, MEGA2
 
 NETWORK = MLP((7, 5, 3))

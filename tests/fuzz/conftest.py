@@ -7,9 +7,10 @@ import pytest
 import typer
 from fuzz_files import furnish
 
-from engram import bench, protocol, report, runs
-from engram.cli import app
-from engram.data import download
+from engram.app import report, runs
+from engram.app.cli import app
+from engram.lab import bench, protocol
+from engram.lab.data import download
 
 COMMAND = typer.main.get_command(app.app)  # once: it takes longer than most commands
 
@@ -69,7 +70,7 @@ def world(template, tmp_path, monkeypatch):
     monkeypatch.setattr(app, "app", COMMAND)
     monkeypatch.setattr(runs, "execute", _no_training)
     monkeypatch.setattr(report, "save_plot", lambda *_: None)
-    monkeypatch.setattr("engram.cli.report.write_report", lambda *_: "figures")
+    monkeypatch.setattr("engram.app.cli.report.write_report", lambda *_: "figures")
     monkeypatch.setattr(bench, "measure", lambda *_: iter([("steps", [{"method": "van"}])]))
     monkeypatch.setattr(download, "_opener", _no_network)
     monkeypatch.setattr(download, "_PAUSE", 0)

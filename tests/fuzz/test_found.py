@@ -8,13 +8,14 @@ import torch
 from fuzz_cases import attempt, refused
 from test_fuzz_results import CHOICE, ROW
 
-from engram import protocol, runs
-from engram.cli.results import merge_into
-from engram.data import load
-from engram.data.archives import unpack
+from engram.app import runs
+from engram.app.cli.results import merge_into
+from engram.app.studies import read_study
+from engram.lab import protocol
+from engram.lab.data import load
+from engram.lab.data.archives import unpack
 from engram.memory import Fifo, Memory
 from engram.rules import GEM
-from engram.studies import read_study
 
 
 def _memory():

@@ -7,9 +7,9 @@ from fuzz_files import changes, contents, damaged, furnish, names
 from fuzz_junk import changed, junk, mostly, places
 from hypothesis import strategies as st
 
-from engram.protocol import Checkpoint, run, specify
-from engram.protocol import checkpoint as files
-from engram.protocol import checkpoint as forms
+from engram.lab.protocol import Checkpoint, run, specify
+from engram.lab.protocol import checkpoint as files
+from engram.lab.protocol import checkpoint as forms
 
 RUN = {"identity": {"method": "van", "tasks": 2}, "seeds": [0, 1]}
 STATE = {"task": 1, "weights": torch.arange(4.0), "more": [1, {"nan": float("nan")}]}

@@ -8,7 +8,7 @@ from fuzz_cases import check_sentence, generated
 from fuzz_files import NAMES, contents
 from hypothesis import strategies as st
 
-from engram.cli import main
+from engram.app.cli import main
 
 INTEGERS = ["1", "2", "0", "-1", "2147483648", "9" * 30, "9" * 400, "9" * 5000, "x", "", "1.5", "٣"]
 SECONDS = ["0", "1", "1e300", "-1", "nan", "inf", "x"]

@@ -9,7 +9,7 @@ from fuzz_files import changes, damaged
 from hypothesis import strategies as st
 from PIL import Image
 
-from engram import protocol
+from engram.lab import protocol
 
 DATES = ["2024-01-01", "2024-02", "2024", "0001-01-01", "9999-12-31T23:59:59+00:00", "2024-13-01"]
 DATES += ["0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"]

@@ -11,8 +11,9 @@ from fuzz_files import changes, contents, damaged
 from fuzz_junk import changed, places
 from hypothesis import strategies as st
 
-from engram import protocol, report, runs
-from engram.cli.results import merge_into
+from engram.app import report, runs
+from engram.app.cli.results import merge_into
+from engram.lab import protocol
 
 SPEC = protocol.specify("permuted-mnist", "mega-ii", tasks=2, examples=10)
 CHOICE = {

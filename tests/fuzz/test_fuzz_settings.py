@@ -7,10 +7,10 @@ from fuzz_cases import attempt, generated, refused
 from fuzz_junk import junk, maybe, mostly
 from hypothesis import strategies as st
 
-from engram import protocol, streams
 from engram.errors import EngramError
-from engram.methods import method_entry
-from engram.settings import parse
+from engram.lab import benchmarks, protocol
+from engram.lab.methods import method_entry
+from engram.lab.settings import parse
 
 BENCHMARKS = ["permuted-mnist"] * 6 + ["permuted-mnist-200", "many-permutations-30", "split-cub"]
 BENCHMARKS += ["split-cifar", "folder:", "table:", "folder:/nowhere", "table:/nowhere.csv"]
@@ -105,7 +105,7 @@ tasks = mostly(st.lists(pairs, min_size=1, max_size=2))
     seeds=mostly(st.lists(st.integers(-1, 3), max_size=2)),
 )
 def test_own_tensors_become_tasks_or_are_refused(tasks, tests, name, asked, seeds):
-    own = attempt(lambda: streams.from_tensors(tasks, tests, **name))
+    own = attempt(lambda: benchmarks.from_tensors(tasks, tests, **name))
     if refused(own):
         return
     own = own.sized(own.settings())
@@ -128,4 +128,4 @@ def test_a_run_of_nothing_that_can_be_run_is_refused(seeds, device, record_every
         assert refused(attempt(lambda more=more: protocol.run(spec, [0], **more)))
     if isinstance(seeds, range | bytes | bytearray):  # some of which are seeds
         return
-    assert refused(attempt(lambda: streams.PermutedMnist(seeds)))
+    assert refused(attempt(lambda: benchmarks.PermutedMnist(seeds)))

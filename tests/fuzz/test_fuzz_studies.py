@@ -5,7 +5,7 @@ from fuzz_cases import attempt, generated, refused
 from fuzz_files import NAMES, changes, damaged
 from hypothesis import strategies as st
 
-from engram.studies import read_study
+from engram.app.studies import read_study
 
 WHOLE = """title = "Mine"
 include = ["k2"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import engram
-from engram.cli import main
+from engram.app.cli import main
 from engram.memory import Fifo, Memory
 
 SOURCES = sorted(Path(engram.__file__).parent.rglob("*.py"))

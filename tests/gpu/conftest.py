@@ -3,7 +3,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from engram.engine import CudaGraphLoop, cuda_graphs
+from engram.lab.engine import CudaGraphLoop, cuda_graphs
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ by path. What one step does to the weights that it is given is the same up to ro
 
 import torch
 
-from engram.engine import CudaGraphLoop
-from engram.methods import FinishedTask, method_entry
-from engram.protocol.precision import precision
-from engram.protocol.records import StepRecord
-from engram.protocol.stack import one_each
-from engram.protocol.trainer import build_method, build_stream
+from engram.lab.engine import CudaGraphLoop
+from engram.lab.methods import FinishedTask, method_entry
+from engram.lab.protocol.precision import precision
+from engram.lab.protocol.records import StepRecord
+from engram.lab.protocol.stack import one_each
+from engram.lab.protocol.trainer import build_method, build_stream
 
 ROUNDING = 4  # of a weight, in units of its last place: it is moved, and maybe in two parts
 

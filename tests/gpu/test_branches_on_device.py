@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 import torch
 
-from engram.models import Branches
+from engram.lab.networks import Branches
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

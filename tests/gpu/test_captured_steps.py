@@ -12,11 +12,11 @@ sys.path.append(str(Path(__file__).parents[1] / "lab"))
 from in_step import Taught, teach_in_step
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram.engine import CudaGraphLoop, cuda_graphs
-from engram.methods import method_entry, names
-from engram.protocol import run, specify
-from engram.protocol.precision import precision
-from engram.streams import Examples
+from engram.lab.benchmarks import Examples
+from engram.lab.engine import CudaGraphLoop, cuda_graphs
+from engram.lab.methods import method_entry, names
+from engram.lab.protocol import run, specify
+from engram.lab.protocol.precision import precision
 from engram.testing.assertions import equal
 from engram.testing.practice import Subject
 

@@ -6,8 +6,8 @@ from math import prod
 import pytest
 import torch
 
-from engram.engine import Batch, Rows, cross_entropy
-from engram.models import MLP, stacked
+from engram.lab.engine import Batch, Rows, cross_entropy
+from engram.lab.networks import MLP, stacked
 from engram.rules import GEM, MEGA1, MEGA2, Current
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

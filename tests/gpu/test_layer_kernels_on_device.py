@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from engram.kernels import triton_works
-from engram.models import mlp
-from engram.models.mlp import grad_input, grad_weight, layer
+from engram.lab.networks import mlp
+from engram.lab.networks.mlp import grad_input, grad_weight, layer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

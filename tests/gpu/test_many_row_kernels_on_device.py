@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from engram.engine import gram
-from engram.engine import rows as engine_rows
 from engram.kernels import triton_works
+from engram.lab.engine import gram
+from engram.lab.engine import rows as engine_rows
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engram.models import ResNet, residual
-from engram.models.residual import Averages, has_kernels, rectified_norm
+from engram.lab.networks import ResNet, residual
+from engram.lab.networks.residual import Averages, has_kernels, rectified_norm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.streams import PermutedMnist
+from engram.lab.benchmarks import PermutedMnist
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

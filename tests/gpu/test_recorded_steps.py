@@ -7,7 +7,7 @@ import pytest
 import torch
 from in_step import Taught, teach_in_step
 
-from engram.protocol import run, specify
+from engram.lab.protocol import run, specify
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

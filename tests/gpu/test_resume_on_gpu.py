@@ -17,8 +17,8 @@ sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("lab", "slow
 from harness import note, stamp
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram.methods import names
-from engram.protocol import Checkpoint, run, specify
+from engram.lab.methods import names
+from engram.lab.protocol import Checkpoint, run, specify
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

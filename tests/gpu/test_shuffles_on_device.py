@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import replay_plan
-from engram.plan import generator, subsets
+from engram.lab.engine import replay_plan
+from engram.lab.plan import generator, subsets
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

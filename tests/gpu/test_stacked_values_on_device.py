@@ -11,9 +11,9 @@ sys.path.append(str(Path(__file__).parents[1] / "lab"))
 
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram.engine import rows as engine_rows
-from engram.methods import method_entry, names
-from engram.protocol import Checkpoint, Paused, run, specify
+from engram.lab.engine import rows as engine_rows
+from engram.lab.methods import method_entry, names
+from engram.lab.protocol import Checkpoint, Paused, run, specify
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from engram.protocol import run, specify
-from engram.runs import Store, Unit, execute
+from engram.app.runs import Store, Unit, execute
+from engram.lab.protocol import run, specify
 from listeners import Heard
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

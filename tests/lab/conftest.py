@@ -2,12 +2,12 @@ import pytest
 from own_worlds import HOLIDAYS, write_drifting, write_photos
 from split_worlds import SIDE, write_worlds
 
-from engram.models import MLP, ResNet
-from engram.streams import PermutedMnist, Stream, permuted_mnist
-from engram.streams.own_data import OwnStream
-from engram.streams.split_awa import SplitAwa
-from engram.streams.split_cifar import SplitCifar
-from engram.streams.split_cub import SplitCub
+from engram.lab.benchmarks import PermutedMnist, Stream, permuted_mnist
+from engram.lab.benchmarks.own_data import OwnStream
+from engram.lab.benchmarks.split_awa import SplitAwa
+from engram.lab.benchmarks.split_cifar import SplitCifar
+from engram.lab.benchmarks.split_cub import SplitCub
+from engram.lab.networks import MLP, ResNet
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def split_worlds(worlds, monkeypatch):
     monkeypatch.setenv("ENGRAM_DATA", str(worlds / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(worlds / "cache"))
     for module in ("images", "cub", "awa"):
-        monkeypatch.setattr(f"engram.data.{module}.SIDE", SIDE)
+        monkeypatch.setattr(f"engram.lab.data.{module}.SIDE", SIDE)
 
 
 @pytest.fixture

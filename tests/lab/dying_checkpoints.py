@@ -1,6 +1,6 @@
 """Checkpoints of runs that die on their way."""
 
-from engram.protocol import Checkpoint
+from engram.lab.protocol import Checkpoint
 
 
 class Killed(Exception):

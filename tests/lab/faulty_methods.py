@@ -8,8 +8,8 @@ import torch
 
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.methods import Method, MethodSettings
-from engram.settings import setting
+from engram.lab.methods import Method, MethodSettings
+from engram.lab.settings import setting
 
 
 class Plain(Method):

@@ -2,8 +2,8 @@
 
 from own_worlds import SIDE
 
-from engram.protocol import specify
-from engram.streams import benchmark
+from engram.lab.benchmarks import benchmark
+from engram.lab.protocol import specify
 
 USUAL = {"target": "bought", "time": "day", "period": "quarter"}
 

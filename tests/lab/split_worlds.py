@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engram.methods import FinishedTask, Setup, method_entry
-from engram.protocol import specify
-from engram.streams import benchmark
+from engram.lab.benchmarks import benchmark
+from engram.lab.methods import FinishedTask, Setup, method_entry
+from engram.lab.protocol import specify
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))  # whose layouts these are
 

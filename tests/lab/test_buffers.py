@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from engram.engine import Batch, Rows
 from engram.gradients import Mix
-from engram.methods import Entry, FinishedTask, Method, MethodSettings, Setup, method_entry
-from engram.models import Network
-from engram.streams import Examples
+from engram.lab.benchmarks import Examples
+from engram.lab.engine import Batch, Rows
+from engram.lab.methods import Entry, FinishedTask, Method, MethodSettings, Setup, method_entry
+from engram.lab.networks import Network
 from engram.testing import check_method
 from engram.testing.practice import Practice
 

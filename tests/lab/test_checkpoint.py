@@ -10,9 +10,9 @@ from dying_checkpoints import Dying, Killed, checkpoint
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
 from engram.errors import EngramError
-from engram.methods import names
-from engram.protocol import Checkpoint, Paused, run
-from engram.protocol import checkpoint as files
+from engram.lab.methods import names
+from engram.lab.protocol import Checkpoint, Paused, run
+from engram.lab.protocol import checkpoint as files
 
 
 def stopped_and_resumed(spec, seeds, tmp_path, lives, **options):
@@ -68,7 +68,7 @@ def test_records_of_steps_and_tuning_tasks_end_with_the_same_bits(tmp_path):
 
 def test_the_seconds_of_all_parts_add_up(tmp_path, monkeypatch):
     clock = count(step=10.0)
-    monkeypatch.setattr("engram.protocol.trainer.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("engram.lab.protocol.trainer.time.perf_counter", lambda: next(clock))
     spec = tiny_spec("van")
     with pytest.raises(Killed):
         run(spec, [0, 1], checkpoint=checkpoint(tmp_path, Dying, lives=1))
@@ -198,7 +198,7 @@ def test_the_checkpoint_of_another_run_is_refused(halfway, method, changes, opti
 
 
 def test_one_of_another_network_or_another_torch_is_noticed(halfway, monkeypatch):
-    from engram.models import MLP
+    from engram.lab.networks import MLP
 
     monkeypatch.setattr(torch, "__version__", "9.9")
     run(tiny_spec("mega-ii"), [0], checkpoint=halfway)
@@ -224,7 +224,7 @@ def test_only_what_a_bad_state_raises_is_called_a_bad_state(halfway, monkeypatch
     def fail(*_):
         raise fault
 
-    monkeypatch.setattr("engram.protocol.records.Record.load_state_dict", fail)
+    monkeypatch.setattr("engram.lab.protocol.records.Record.load_state_dict", fail)
     with pytest.raises(told) as caught:
         run(tiny_spec("mega-ii"), [0], checkpoint=halfway)
     assert type(caught.value) is told

@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 
 from engram.errors import EngramError
+from engram.lab.protocol import checkpoint as files
+from engram.lab.protocol import checkpoint as forms
+from engram.lab.protocol.checkpoint import decode, encode
 from engram.memory import Fifo, Memory
-from engram.protocol import checkpoint as files
-from engram.protocol import checkpoint as forms
-from engram.protocol.checkpoint import decode, encode
 from engram.testing.assertions import equal
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]

@@ -4,12 +4,12 @@ import pytest
 import torch
 from tiny_worlds import EXAMPLES, TASKS, Tiny, run_whole, same_bits, tiny_spec
 
-from engram.engine import CudaGraphLoop, Rows
 from engram.errors import EngramError
-from engram.methods import names
-from engram.protocol import Checkpoint, Paused, run
-from engram.protocol.precision import precision, prepare_workspace
-from engram.streams import Stream
+from engram.lab.benchmarks import Stream
+from engram.lab.engine import CudaGraphLoop, Rows
+from engram.lab.methods import names
+from engram.lab.protocol import Checkpoint, Paused, run
+from engram.lab.protocol.precision import precision, prepare_workspace
 
 pytestmark = pytest.mark.numerical
 

@@ -10,9 +10,9 @@ import torch
 from faulty_methods import FAULTS, CountingOpenly, Insatiable, MemorySettings, Plain
 
 from engram.errors import EngramError
-from engram.methods import Entry, MethodSettings, names
-from engram.methods import registry as register_of_methods
-from engram.streams import load_mnist
+from engram.lab.benchmarks import load_mnist
+from engram.lab.methods import Entry, MethodSettings, names
+from engram.lab.methods import registry as register_of_methods
 from engram.testing import check_method
 from engram.testing.assertions import no_reads
 
@@ -128,7 +128,7 @@ def test_the_page_for_users_shows_a_method_that_conforms(monkeypatch, capsys):
     monkeypatch.setattr(register_of_methods, "_METHODS", dict(register_of_methods._METHODS))
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
     page = Path(__file__).parents[2] / "docs" / "methods" / "writing-a-method.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     namespace = {"__name__": "page"}

@@ -6,13 +6,13 @@ import pytest
 import torch
 from split_worlds import build, start
 
-from engram import streams
 from engram.errors import EngramError
-from engram.methods import FinishedTask, Method
-from engram.methods.van import Van
-from engram.protocol.evaluation import accuracies, curve_point
-from engram.streams.split import joined_tests
-from engram.streams.split_cifar import SplitCifar
+from engram.lab import benchmarks
+from engram.lab.benchmarks.split import joined_tests
+from engram.lab.benchmarks.split_cifar import SplitCifar
+from engram.lab.methods import FinishedTask, Method
+from engram.lab.methods.van import Van
+from engram.lab.protocol.evaluation import accuracies, curve_point
 
 pytestmark = pytest.mark.numerical
 
@@ -90,9 +90,9 @@ def test_images_under_several_permutations_at_once(at_once, calls, monkeypatch, 
 
 @pytest.fixture
 def few_tests(monkeypatch):
-    mnist = streams.load_mnist()
+    mnist = benchmarks.load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:300], test_labels=mnist.test_labels[:300])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
     return build("permuted-mnist", (3, 4), tasks=3, examples=50)
 
 
@@ -149,7 +149,7 @@ def test_nor_where_its_predict_is_the_instance_s(few_tests):
     assert sorted(set(told)) == [0, 1, 2]
 
 
-class Fewer(streams.PermutedMnist):
+class Fewer(benchmarks.PermutedMnist):
     """Has a ``test`` of its own."""
 
     def test(self, task, *, curve=False):
@@ -185,7 +185,7 @@ def test_a_batch_that_is_too_large_stays_as_it_is():
     pieces = {0: (5, 5, 2), 1: (1,), 2: (2, 2), 3: (7,), 4: (1,)}
     batches = {
         task: [
-            streams.TestBatch(torch.full((count, 1), task), torch.full((count,), task))
+            benchmarks.TestBatch(torch.full((count, 1), task), torch.full((count,), task))
             for count in of
         ]
         for task, of in pieces.items()

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, kl_div
 
-from engram.engine import Batch
 from engram.errors import EngramError
-from engram.methods import FinishedTask, Setup, method_entry
-from engram.methods.icarl import IcarlSettings, choose, distillation, herd, one_of_each
-from engram.models import MLP
-from engram.protocol import run, specify
-from engram.streams import Examples, load_mnist
+from engram.lab.benchmarks import Examples, load_mnist
+from engram.lab.engine import Batch
+from engram.lab.methods import FinishedTask, Setup, method_entry
+from engram.lab.methods.icarl import IcarlSettings, choose, distillation, herd, one_of_each
+from engram.lab.networks import MLP
+from engram.lab.protocol import run, specify
 
 pytestmark = pytest.mark.numerical
 
@@ -289,7 +289,7 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_bit_for_bit():
 def test_on_permuted_mnist(task_ids, monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
     overrides = {"task_ids": task_ids, "memory_size": "60"}
     spec = specify("permuted-mnist", "icarl", tasks=2, examples=105, overrides=overrides)
     for outcome in run(spec, [0, 1]):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Batch, CudaGraphFunction
 from engram.errors import EngramError
-from engram.methods import Setup, method_entry
-from engram.methods.mer import MerSettings
-from engram.models import MLP
-from engram.protocol import run, specify
-from engram.streams import load_mnist
+from engram.lab.benchmarks import load_mnist
+from engram.lab.engine import Batch, CudaGraphFunction
+from engram.lab.methods import Setup, method_entry
+from engram.lab.methods.mer import MerSettings
+from engram.lab.networks import MLP
+from engram.lab.protocol import run, specify
 from engram.testing.assertions import no_reads
 
 pytestmark = pytest.mark.numerical
@@ -271,7 +271,7 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_bit_for_bit(algorithm):
 def test_on_permuted_mnist_alone_or_stacked_with_the_authors_settings(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
     chosen = specify("permuted-mnist", "mer").settings
     assert [chosen[name] for name in ("learning_rate", "gamma", "draws", "memory_size")] == [
         0.03, 0.1, 50, 5120,

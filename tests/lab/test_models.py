@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engram.engine import Batch, Rows, cross_entropy, gram
-from engram.models import MLP
-from engram.models.network import draw_normal
-from engram.plan import generator
+from engram.lab.engine import Batch, Rows, cross_entropy, gram
+from engram.lab.networks import MLP
+from engram.lab.networks.network import draw_normal
+from engram.lab.plan import generator
 
 pytestmark = pytest.mark.numerical
 

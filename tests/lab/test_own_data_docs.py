@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from own_worlds import write_class, write_csv, write_photos
 
-from engram.protocol import settings_help, specify
+from engram.lab.protocol import settings_help, specify
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "docs" / "your-own-data.md", ROOT / "README.md")

@@ -11,11 +11,11 @@ from own_streams import folder_stream as stream
 from own_worlds import HOLIDAYS, SIDE, marks, saved, write_class, write_photos
 from PIL import Image
 
-from engram.data import load_photos
 from engram.errors import EngramError
-from engram.models import ResNet
-from engram.protocol import run, specify
-from engram.streams.folder import FolderStream
+from engram.lab.benchmarks.folder import FolderStream
+from engram.lab.data import load_photos
+from engram.lab.networks import ResNet
+from engram.lab.protocol import run, specify
 
 CLASSES = ["ant", "bird", "cat", "dog"]
 

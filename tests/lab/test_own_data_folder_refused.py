@@ -12,8 +12,8 @@ from own_worlds import saved, write_class, write_photos
 from PIL import Image
 
 from engram.errors import EngramError
-from engram.protocol import run, specify
-from engram.streams import benchmark
+from engram.lab.benchmarks import benchmark
+from engram.lab.protocol import run, specify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

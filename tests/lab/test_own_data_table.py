@@ -13,11 +13,11 @@ from own_streams import table_stream as stream
 from own_worlds import read_csv, write_csv, write_drifting
 
 from engram.errors import EngramError
-from engram.methods import names
-from engram.models import MLP
-from engram.protocol import run
-from engram.streams import benchmark
-from engram.streams.table import by_time, by_value, classes_of, encode
+from engram.lab.benchmarks import benchmark
+from engram.lab.benchmarks.table import by_time, by_value, classes_of, encode
+from engram.lab.methods import names
+from engram.lab.networks import MLP
+from engram.lab.protocol import run
 
 pytestmark = pytest.mark.numerical
 

@@ -7,10 +7,10 @@ from own_streams import USUAL
 from own_streams import table_spec as spec
 from own_worlds import read_csv, write_csv
 
-from engram.data import read_table
 from engram.errors import EngramError
-from engram.protocol import specify
-from engram.streams import benchmark, table
+from engram.lab.benchmarks import benchmark, table
+from engram.lab.data import read_table
+from engram.lab.protocol import specify
 
 
 @pytest.mark.parametrize("delimiter", list(",;\t|"))
@@ -53,7 +53,7 @@ def test_parquet_is_read_as_the_same_csv_is(tmp_path, sales):
 def test_without_pyarrow_parquet_says_how_to_have_it(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"")
-    with pytest.raises(EngramError, match="pip install pyarrow"):
+    with pytest.raises(EngramError, match=r"pip install 'engram-torch\[tables\]'"):
         read_table(tmp_path / "t.parquet")
 
 

@@ -8,13 +8,13 @@ import torch
 from own_worlds import write_drifting, write_photos
 from typer.testing import CliRunner
 
-from engram.cli.app import app
-from engram.cli.results import show
+from engram.app.cli.app import app
+from engram.app.cli.results import show
+from engram.app.runs import record
 from engram.errors import EngramError
-from engram.models import MLP, ResNet
-from engram.protocol import run, settings_help, specify
-from engram.runs import record
-from engram.streams import benchmark, from_tensors, names
+from engram.lab.benchmarks import benchmark, from_tensors, names
+from engram.lab.networks import MLP, ResNet
+from engram.lab.protocol import run, settings_help, specify
 
 
 def pairs(count=2, size=20, shape=(4,), seed=0, labels=2):
@@ -201,7 +201,7 @@ def test_the_command_line_prints_and_files_one_s_own_data_by_its_name(
         settings = ("target=bought", "time=day", "period=quarter")
         write_drifting(tmp_path / "My data.csv")
     path = tmp_path / ("My data" if kind == "folder" else "My data.csv")
-    monkeypatch.setattr("engram.runs.execute", execute_here)
+    monkeypatch.setattr("engram.app.runs.execute", execute_here)
     store = tmp_path / "results" / "store.sqlite"
     words = ["run", f"{kind}:{path}", "van", "--seeds", "1", "--device", "cpu"]
     words += ["--store", str(store)]

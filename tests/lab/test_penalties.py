@@ -4,11 +4,11 @@ import pytest
 import torch
 from penalty_oracles import BATCH, INTERVAL, RATE, READINGS, SIZES
 
-from engram.engine import Batch
-from engram.methods import FinishedTask, Setup, method_entry
-from engram.methods.penalty import scaled
-from engram.models import MLP
-from engram.streams import Examples, Stream
+from engram.lab.benchmarks import Examples, Stream
+from engram.lab.engine import Batch
+from engram.lab.methods import FinishedTask, Setup, method_entry
+from engram.lab.methods.penalty import scaled
+from engram.lab.networks import MLP
 
 pytestmark = pytest.mark.numerical
 

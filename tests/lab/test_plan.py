@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from engram.engine import replay_plan
-from engram.plan import generator, subsets
+from engram.lab.engine import replay_plan
+from engram.lab.plan import generator, subsets
 
 
 def test_a_draw_does_not_depend_on_draws_before_it():

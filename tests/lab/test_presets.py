@@ -2,9 +2,9 @@
 
 import pytest
 
-from engram.methods import method_entry, names
-from engram.protocol import settings_help, specify, tuning_specs
-from engram.streams import PRESETS
+from engram.lab.benchmarks import PRESETS
+from engram.lab.methods import method_entry, names
+from engram.lab.protocol import settings_help, specify, tuning_specs
 
 LIMITED = {f"permuted-mnist-{examples}": (20, examples) for examples in (200, 400, 600)}
 MANY = {f"many-permutations-{tasks}": (tasks, 200) for tasks in (30, 50, 70)}

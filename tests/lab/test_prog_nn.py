@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engram.engine import Batch
 from engram.errors import EngramError
-from engram.methods import MethodSettings, Setup, method_entry
+from engram.lab.benchmarks import load_mnist
+from engram.lab.engine import Batch
+from engram.lab.methods import MethodSettings, Setup, method_entry
+from engram.lab.networks import MLP, Network, ProgressiveMLP
+from engram.lab.plan import generator
+from engram.lab.protocol import run, specify
 from engram.metrics import forgetting
-from engram.models import MLP, Network, ProgressiveMLP
-from engram.plan import generator
-from engram.protocol import run, specify
-from engram.streams import load_mnist
 
 pytestmark = pytest.mark.numerical
 
@@ -225,7 +225,7 @@ def test_a_step_reads_nothing_back_to_the_host():
 def test_nothing_is_forgotten(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
     spec = specify("permuted-mnist", "prog-nn", tasks=4, examples=300)
     assert spec.settings["learning_rate"] == 0.1
     (outcome,) = run(spec, [0])

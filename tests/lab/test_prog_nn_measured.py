@@ -5,13 +5,13 @@ import torch
 from tiny_worlds import TASKS, run_whole, same_bits, tiny_spec
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engram.engine import Batch
-from engram.methods import MethodSettings, Setup, method_entry
-from engram.methods.prog_nn import ProgNn
-from engram.models import MLP, progressive_mlp
-from engram.plan import generator
-from engram.protocol import Checkpoint, Paused, run, specify
-from engram.streams import load_mnist
+from engram.lab.benchmarks import load_mnist
+from engram.lab.engine import Batch
+from engram.lab.methods import MethodSettings, Setup, method_entry
+from engram.lab.methods.prog_nn import ProgNn
+from engram.lab.networks import MLP, progressive_mlp
+from engram.lab.plan import generator
+from engram.lab.protocol import Checkpoint, Paused, run, specify
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="there is no GPU"))]  # fmt: skip
@@ -23,7 +23,7 @@ DIVERGING = {0: 3, 1: 4}  # seeds of Broken that take the places of these
 def small_mnist(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
     return specify("permuted-mnist", "prog-nn", tasks=4, examples=30)
 
 

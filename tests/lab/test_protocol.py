@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from engram import rules
+from engram.app.runs import address, record
 from engram.errors import EngramError
-from engram.methods import Entry, method_entry, names, register
-from engram.protocol import Spec, run, settings_help, specify
-from engram.runs import address, record
-from engram.streams import benchmark, load_mnist
+from engram.lab.benchmarks import benchmark, load_mnist
+from engram.lab.methods import Entry, method_entry, names, register
+from engram.lab.protocol import Spec, run, settings_help, specify
 from engram.testing.practice import Subject
 
 METHODS = [
@@ -25,7 +25,7 @@ def few_test_images(monkeypatch):
     """Score on 500 test images instead of 10,000."""
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
 
 
 def small(method, **overrides):
@@ -149,7 +149,7 @@ def test_a_run_is_the_same_alone_or_stacked(method):
 def test_a_run_on_a_cpu_tells_which_one_and_is_filed_without(monkeypatch, tmp_path):
     """Where the model is not told, by its architecture."""
     told = tmp_path / "cpuinfo"
-    monkeypatch.setattr("engram.protocol.device._TOLD", told)
+    monkeypatch.setattr("engram.lab.protocol.device._TOLD", told)
     for model in (platform.machine(), "Some CPU @ 2 GHz"):
         if model != platform.machine():
             told.write_text(f"vendor_id\t: Somebody\nmodel name\t: {model}\n" * 2)
@@ -230,8 +230,8 @@ def test_the_first_task_is_plain_training_for_every_memory_of_finished_tasks():
 @pytest.mark.numerical
 def test_mega_ii_steps_as_the_paper_s_formula_says():
     """One step of the engine against float64 vectors put together by hand."""
-    from engram.engine import Batch, Rows
-    from engram.models import MLP
+    from engram.lab.engine import Batch, Rows
+    from engram.lab.networks import MLP
 
     torch.manual_seed(0)
     network = MLP((6, 5, 3))
@@ -266,7 +266,7 @@ def test_a_name_that_another_method_has_is_refused():
         pass
 
     with pytest.raises(
-        EngramError, match=r"name must not be 'van', which engram\.methods\.van has"
+        EngramError, match=r"name must not be 'van', which engram\.lab\.methods\.van has"
     ):
         register(Entry("van", Other, van.settings))
     assert method_entry("van") is van

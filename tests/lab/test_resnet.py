@@ -5,10 +5,10 @@ import torch
 from resnet_oracles import Plain, flattened
 from torch.nn import functional
 
-from engram.engine import Batch, Rows
 from engram.errors import EngramError
-from engram.models import ResNet
-from engram.plan import generator
+from engram.lab.engine import Batch, Rows
+from engram.lab.networks import ResNet
+from engram.lab.plan import generator
 
 pytestmark = pytest.mark.numerical
 

@@ -7,8 +7,8 @@ from safetensors.torch import save_file
 from split_worlds import build, start
 
 from engram.errors import EngramError
-from engram.protocol import specify
-from engram.streams.split_cub import CubSettings
+from engram.lab.benchmarks.split_cub import CubSettings
+from engram.lab.protocol import specify
 
 pytestmark = pytest.mark.usefixtures("split_worlds", "narrow")
 

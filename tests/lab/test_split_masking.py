@@ -8,13 +8,13 @@ import torch
 from split_worlds import AWA_COUNTS, awa_numbers, build, learn, start
 from torch.nn import functional
 
-from engram import streams
-from engram.engine import Batch, cross_entropy
-from engram.methods import names
-from engram.methods.icarl import distillation
-from engram.protocol import run, specify
-from engram.protocol.evaluation import accuracies
-from engram.streams.split import class_shares
+from engram.lab import benchmarks
+from engram.lab.benchmarks.split import class_shares
+from engram.lab.engine import Batch, cross_entropy
+from engram.lab.methods import names
+from engram.lab.methods.icarl import distillation
+from engram.lab.protocol import run, specify
+from engram.lab.protocol.evaluation import accuracies
 
 pytestmark = pytest.mark.numerical
 
@@ -200,7 +200,7 @@ def test_all_right_is_one_and_not_a_rounding_more():
     for _ in range(100):
         labels = np.repeat(np.arange(5), source.integers(3, 200, 5))
         given = torch.from_numpy(labels)[None]
-        batch = streams.TestBatch(
+        batch = benchmarks.TestBatch(
             given, given, weights=torch.from_numpy(class_shares(labels))[None]
         )
         served = [(batch, {0: len(labels)})]
@@ -216,7 +216,7 @@ def test_mas_measures_the_task_s_own_logits(name):
     stream = build(name, tasks=3, examples=25)
     method = start(stream, name, "mas")
     examples = stream.train(0)
-    for _ in learn(method, stream, 0, streams.Examples(*(part.clone() for part in examples))):
+    for _ in learn(method, stream, 0, benchmarks.Examples(*(part.clone() for part in examples))):
         pass
     mine = stream.task_outputs(0)[0]
     total = torch.zeros_like(method.parameters)

@@ -5,9 +5,9 @@ from collections import defaultdict
 import pytest
 from split_worlds import build, marks, start
 
-from engram.streams.split_awa import SplitAwa
-from engram.streams.split_cifar import SplitCifar
-from engram.streams.split_cub import SplitCub
+from engram.lab.benchmarks.split_awa import SplitAwa
+from engram.lab.benchmarks.split_cifar import SplitCifar
+from engram.lab.benchmarks.split_cub import SplitCub
 
 SIZE = 10  # of a batch
 

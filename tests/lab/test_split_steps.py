@@ -6,7 +6,7 @@ from resnet_oracles import Plain
 from split_worlds import build, learn, learned, start
 from torch.nn import functional
 
-from engram.protocol import run, specify
+from engram.lab.protocol import run, specify
 
 pytestmark = pytest.mark.numerical
 

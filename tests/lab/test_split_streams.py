@@ -21,7 +21,7 @@ from split_worlds import (
 )
 
 from engram.errors import EngramError
-from engram.protocol import specify
+from engram.lab.protocol import specify
 
 NAMES = ["split-cifar", "split-cub", "split-awa"]
 TUNING = {"split-cifar": range(15), "split-cub": range(30), "split-awa": range(15)}

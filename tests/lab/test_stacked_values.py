@@ -9,15 +9,15 @@ import torch
 from dying_checkpoints import Dying, Killed, checkpoint
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram import protocol
-from engram.cli.requests import TuningRequest
-from engram.cli.tune import tune
+from engram.app.cli.requests import TuningRequest
+from engram.app.cli.tune import tune
+from engram.app.runs import Store, record
 from engram.errors import EngramError
-from engram.methods import Entry, MethodSettings, Setup, method_entry, names, registry
-from engram.protocol import run, specify, stack_key, stacking
+from engram.lab import protocol
+from engram.lab.methods import Entry, MethodSettings, Setup, method_entry, names, registry
+from engram.lab.protocol import run, specify, stack_key, stacking
+from engram.lab.settings import setting
 from engram.rules import Rule
-from engram.runs import Store, record
-from engram.settings import setting
 from engram.testing import check_method, checks
 from engram.testing.practice import Subject
 
@@ -170,7 +170,7 @@ def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monk
             store.add([record(spec, outcome, command) for spec, outcome in made])
         return 0
 
-    monkeypatch.setattr("engram.runs.execute", execute_here)
+    monkeypatch.setattr("engram.app.runs.execute", execute_here)
     sizes = {"seeds": 2, "tasks": 1, "examples": 100, "settings": ("curve_images=10",)}
     found, choices = [], []
     for most in (1, 64):

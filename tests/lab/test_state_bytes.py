@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from engram.methods import method_entry
-from engram.models import ResNet
+from engram.lab.methods import method_entry
+from engram.lab.networks import ResNet
 from engram.testing.practice import Subject
 
 # w* and 2 λ Ω of every penalty; F and s; ω and Ω; Ω; F, s, ω, the score, S and w_last.

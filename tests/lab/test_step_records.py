@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from engram.engine import Rows
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.methods import method_entry
-from engram.protocol import run, specify
-from engram.protocol.records import COLUMNS, StepRecord, paper_cosine, step_facts
+from engram.lab.benchmarks import load_mnist
+from engram.lab.engine import Rows
+from engram.lab.methods import method_entry
+from engram.lab.protocol import run, specify
+from engram.lab.protocol.records import COLUMNS, StepRecord, paper_cosine, step_facts
 from engram.rules import AGEM, MEGA1, MEGA2
-from engram.streams import load_mnist
 from engram.testing.practice import Subject
 
 pytestmark = pytest.mark.numerical
@@ -23,7 +23,7 @@ SEEDS = (0, 3)
 def few_test_images(monkeypatch):
     mnist = load_mnist()
     few = mnist._replace(test_images=mnist.test_images[:100], test_labels=mnist.test_labels[:100])
-    monkeypatch.setattr("engram.streams.permuted_mnist.load_mnist", lambda: few)
+    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
 
 
 def small(method, seeds=SEEDS, **options):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.streams import PermutedMnist, load_mnist, mnist_checksums
-from engram.streams.permuted_mnist import PermutedMnistSettings
+from engram.lab.benchmarks import PermutedMnist, load_mnist, mnist_checksums
+from engram.lab.benchmarks.permuted_mnist import PermutedMnistSettings
 
 
 def test_the_embedded_files_are_mnist():
@@ -149,7 +149,7 @@ def test_impossible_seeds_are_refused(seeds):
     ids=["missing", "not packed", "another file", "cut short"],
 )
 def test_a_damaged_file_is_refused_in_one_sentence(content, tmp_path, monkeypatch):
-    shutil.copytree(resources.files("engram.streams") / "mnist", tmp_path / "mnist")
+    shutil.copytree(resources.files("engram.lab.benchmarks") / "mnist", tmp_path / "mnist")
     path = tmp_path / "mnist" / "train-labels-idx1-ubyte.gz"
     path.unlink() if content is None else path.write_bytes(content)
     monkeypatch.setattr(resources, "files", lambda _: tmp_path)

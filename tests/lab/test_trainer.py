@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_worlds import Tiny, tiny_spec
 
-from engram.methods import names
-from engram.protocol import run
-from engram.streams import Examples
+from engram.lab.benchmarks import Examples
+from engram.lab.methods import names
+from engram.lab.protocol import run
 
 
 @pytest.mark.parametrize("method", names())

@@ -8,14 +8,14 @@ import pytest
 import torch
 from split_worlds import SIDE, build, marks
 
+from engram.app.runs import address, read_lines
 from engram.errors import EngramError
-from engram.methods import method_entry
-from engram.methods import names as methods
-from engram.protocol import specify, tuned_settings, tuning_specs
-from engram.protocol.tuning import repeated
-from engram.runs import address, read_lines
-from engram.streams import Examples, PermutedMnist, load_mnist
-from engram.streams import names as benchmarks
+from engram.lab.benchmarks import Examples, PermutedMnist, load_mnist
+from engram.lab.benchmarks import names as benchmarks
+from engram.lab.methods import method_entry
+from engram.lab.methods import names as methods
+from engram.lab.protocol import specify, tuned_settings, tuning_specs
+from engram.lab.protocol.tuning import repeated
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = [name for name in methods() if method_entry(name).search]

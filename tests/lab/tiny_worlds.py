@@ -11,13 +11,13 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from engram.methods import method_entry
-from engram.models import MLP, ResNet
-from engram.plan import generator
-from engram.protocol import specify, trainer
-from engram.settings import Settings
-from engram.streams import Benchmark, Examples, Stream, TestBatch
-from engram.streams.registry import register
+from engram.lab.benchmarks import Benchmark, Examples, Stream, TestBatch
+from engram.lab.benchmarks.registry import register
+from engram.lab.methods import method_entry
+from engram.lab.networks import MLP, ResNet
+from engram.lab.plan import generator
+from engram.lab.protocol import specify, trainer
+from engram.lab.settings import Settings
 
 TASKS = 3
 EXAMPLES = 23  # no multiple of four: the last batch of a task is short

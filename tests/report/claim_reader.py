@@ -2,7 +2,7 @@
 
 from paper_world import CLAIMS, DEFAULTS, PAPER, make_row
 
-from engram.report import judge, summarise
+from engram.app.report import judge, summarise
 
 OFF = (-0.002, 0.001, 0.001)  # three seeds around a mean, alike in every method
 

@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 
 from paper_world import DEFAULTS
 
-from engram.report import summarise
-from engram.report.html import report_page
+from engram.app.report import summarise
+from engram.app.report.html import report_page
 
 
 def report(rows, folder="report-figures"):

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from engram.app.report import PaperDefaults
+from engram.app.runs import Row, address
 from engram.errors import EngramError
-from engram.report import PaperDefaults
-from engram.runs import Row, address
 
 EXAMPLES = {"permuted-mnist": 55_000, "split-cifar": 2_500, "split-cub": 300, "split-awa": 1_000}
 PAPER, _CLAIMS = (
-    json.loads(resources.files("engram.paper").joinpath(name).read_text())
+    json.loads(resources.files("engram.app.paper").joinpath(name).read_text())
     for name in ("numbers.json", "claims.json")
 )
 CLAIMS = [*_CLAIMS["claims"]]

@@ -5,10 +5,10 @@ import pytest
 from page_reader import report
 from paper_world import DEFAULTS, make_row
 
-from engram import protocol
-from engram.cli.results import show
-from engram.report import majority_baseline, summarise
-from engram.runs import Store
+from engram.app.cli.results import show
+from engram.app.report import majority_baseline, summarise
+from engram.app.runs import Store
+from engram.lab import protocol
 from tools.docs.results_page import results_page
 
 TOLD = "Always saying the most frequent class would have 62.50 % average accuracy."

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paper_world import make_row
 from scipy import stats
 
-from engram.report import Claim, Estimate, Part, Verdict
+from engram.app.report import Claim, Estimate, Part, Verdict
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=20, unique=True))

@@ -4,7 +4,7 @@ import pytest
 from claim_reader import find
 from paper_world import make_row
 
-from engram.report import StandIn, Verdict
+from engram.app.report import StandIn, Verdict
 
 BIRDS = f"other-{'b' * 64}"
 GROWS = "PROG-NN"
@@ -13,7 +13,7 @@ GROWS = "PROG-NN"
 @pytest.fixture
 def known(monkeypatch):
     known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
+    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
 
 
 def sized(method, benchmark, parameters, data="abc"):

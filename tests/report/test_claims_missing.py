@@ -5,7 +5,7 @@ from claim_reader import OFF, find, papers_rows
 from page_reader import report
 from paper_world import DEFAULTS, PAPER, make_row
 
-from engram.report import Claim, Part, StandIn, Verdict, summarise
+from engram.app.report import Claim, Part, StandIn, Verdict, summarise
 from tools.docs.reproduction import reproduction
 
 BIRDS = f"other-{'b' * 64}"
@@ -92,7 +92,7 @@ def test_places_with_the_same_methods_are_told_together_and_many_methods_counted
 
 def test_a_stand_in_tells_by_how_much_and_the_mark_names_it(monkeypatch):
     known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
+    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
     rows = [
         make_row(method, seed, "split-cub", final=final + off, data=BIRDS)
         for method, final in (("mega-ii", 0.9), ("a-gem", 0.3))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engram.report import summarise
-from engram.runs import read_lines
+from engram.app.report import summarise
+from engram.app.runs import read_lines
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-PAPER = json.loads(resources.files("engram.paper").joinpath("numbers.json").read_text())
+PAPER = json.loads(resources.files("engram.app.paper").joinpath("numbers.json").read_text())
 NUMBER = re.compile(r"-?\d+\.\d+ ± \d+\.\d+")
 HASH = re.compile(r"(?:address |\| )([0-9a-f]{10})\b(?! [^|])")  # told, or a cell of a table
 METRICS = {"average_accuracy": 2, "forgetting": 3, "lca_10": 3}

@@ -7,13 +7,13 @@ import pytest
 from claim_reader import find
 from paper_world import DEFAULTS, make_row
 
-from engram import methods
-from engram.protocol import specify
-from engram.protocol.trainer import build_method, build_stream
-from engram.report import Claim, Estimate, Part, summarise
-from engram.report.comparison import paired_comparisons
-from engram.report.html.claims import claims_view
-from engram.report.measures import held_bytes, quantity
+from engram.app.report import Claim, Estimate, Part, summarise
+from engram.app.report.comparison import paired_comparisons
+from engram.app.report.html.claims import claims_view
+from engram.app.report.measures import held_bytes, quantity
+from engram.lab import methods
+from engram.lab.protocol import specify
+from engram.lab.protocol.trainer import build_method, build_stream
 
 DAY = "2026-01-03T03:04:05.000000Z"
 

@@ -3,7 +3,7 @@
 import pytest
 from paper_world import DEFAULTS, make_row, told
 
-from engram.report import StandIn, summarise
+from engram.app.report import StandIn, summarise
 from tools.docs.method_page import method_results
 from tools.docs.reproduction import far_lines, ranking, reproduction
 from tools.docs.results_page import results_page
@@ -15,7 +15,7 @@ OFF = (-0.002, 0.001, 0.001)
 @pytest.fixture
 def known(monkeypatch):
     known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
+    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
 
 
 def birds(method, final, like=None):

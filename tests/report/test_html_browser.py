@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from paper_world import DEFAULTS, make_row, told
 
-from engram import protocol
-from engram.report import PaperDefaults, summarise
-from engram.report.html import report_page
-from engram.runs import read_lines
+from engram.app.report import PaperDefaults, summarise
+from engram.app.report.html import report_page
+from engram.app.runs import read_lines
+from engram.lab import protocol
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(

@@ -5,8 +5,8 @@ import pytest
 from page_reader import report
 from paper_world import average_accuracy, make_row
 
-from engram.report import StandIn
-from engram.report.charts import common_device, survivors
+from engram.app.report import StandIn
+from engram.app.report.charts import common_device, survivors
 
 SECTION = "permuted-mnist-17x55000"
 DIVERGED = "The loss became non-finite in task 3 of 17."
@@ -169,7 +169,7 @@ def test_an_opponent_is_a_column_where_there_are_several(others):
 def test_a_benchmark_on_a_stand_in_is_not_said_to_be_missing(monkeypatch):
     data = f"other-{'b' * 64}"
     birds = StandIn("split-cub", "birds", "Not all of them.")
-    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: {data: birds})
+    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: {data: birds})
     stands_in = [
         row
         for method in ("mega-ii", "a-gem")

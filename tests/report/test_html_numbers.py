@@ -5,7 +5,7 @@ from page_reader import report
 from paper_world import DEFAULTS, PAPER, average_accuracy, learning_area, make_row, told
 from scipy import stats
 
-from engram.report.html import write_report
+from engram.app.report.html import write_report
 
 METHODS = ("van", "gem", "a-gem", "mega-i", "mega-ii", "multi-task")
 METRICS = ("average_accuracy", "forgetting", "lca_10")

@@ -10,16 +10,16 @@ import pytest
 from page_reader import report
 from paper_world import CLAIMS, DEFAULTS, make_row
 
-from engram import protocol
-from engram.cli.report import write_page
+from engram.app.cli.report import write_page
+from engram.app.report import summarise
+from engram.app.report.charts import Chart, Line, Series
+from engram.app.report.html import page as html_page
+from engram.app.report.html import report_page, write_report
+from engram.app.report.plot import save_figure
+from engram.app.report.tables import escape_latex
+from engram.app.runs import Store
 from engram.errors import EngramError
-from engram.report import summarise
-from engram.report.charts import Chart, Line, Series
-from engram.report.html import page as html_page
-from engram.report.html import report_page, write_report
-from engram.report.plot import save_figure
-from engram.report.tables import escape_latex
-from engram.runs import Store
+from engram.lab import protocol
 
 NASTY = (
     "</script><script>alert(1)</script><img src=x onerror=alert(1)> \"'&$x_1$ %d \\end{x} | ` "

@@ -9,7 +9,7 @@ import torch
 from page_reader import report
 from paper_world import make_row
 
-from engram.models import ResNet
+from engram.lab.networks import ResNet
 
 TITLE = "k2: the lengths of both gradients, step by step"
 ORDER = "θ1 ≤ θ2, % of these"
@@ -90,7 +90,7 @@ def test_memory_of_what_was_not_run_is_projected_and_labelled(benchmark):
 
 
 def test_what_was_run_is_not_projected():
-    text = resources.files("engram.report").joinpath("projections.json").read_text()
+    text = resources.files("engram.app.report").joinpath("projections.json").read_text()
     assert set(json.loads(text)["held"]) == {"split-cub", "split-awa"}
     page = report([make_row("prog-nn", 0, "split-cub")])
     (section,) = page.data.values()

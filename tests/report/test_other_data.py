@@ -7,10 +7,10 @@ import pytest
 from page_reader import report
 from paper_world import DEFAULTS, make_row
 
-from engram.data import ImageSet, sources
-from engram.report import judge, summarise
-from engram.streams import benchmark
-from engram.streams.split_cub import CubSettings
+from engram.app.report import judge, summarise
+from engram.lab.benchmarks import benchmark
+from engram.lab.benchmarks.split_cub import CubSettings
+from engram.lab.data import ImageSet, sources
 from tools.docs.method_page import method_results
 from tools.docs.reproduction import reproduction
 from tools.docs.results_page import results_page
@@ -35,7 +35,7 @@ def runs(method, final, data=MINE, **options):
 @pytest.fixture
 def cub(monkeypatch, tmp_path):
     """Return the name of Split CUB's data with some bytes as the file of its weights."""
-    monkeypatch.setattr("engram.streams.split_cub.checksum", lambda _: "birds")
+    monkeypatch.setattr("engram.lab.benchmarks.split_cub.checksum", lambda _: "birds")
 
     def name(content):
         path = tmp_path / "weights.pth"
@@ -53,7 +53,7 @@ def test_split_cub_from_other_weights_is_other_data(cub, monkeypatch):
     # The public checkpoint is known by what the file holds, wherever it lies.
     (public,) = [each for each in sources() if each.name == "resnet18-imagenet"]
     papers = public.checksum.removeprefix("sha256:")
-    monkeypatch.setattr("engram.streams.split_cub.weights_checksum", lambda _: papers)
+    monkeypatch.setattr("engram.lab.benchmarks.split_cub.weights_checksum", lambda _: papers)
     assert cub(b"") == hashlib.sha256(f"birds {papers}".encode()).hexdigest()
 
 
@@ -70,7 +70,7 @@ def test_split_awa_of_other_classes_is_other_data(monkeypatch, names, name):
     assert len(set(ANIMALS)) == 50
     nothing = np.zeros(0)
     images = ImageSet(nothing, nothing, nothing, nothing, tuple(names), "pixels")
-    monkeypatch.setattr("engram.streams.split_awa.load", lambda _: images)
+    monkeypatch.setattr("engram.lab.benchmarks.split_awa.load", lambda _: images)
     assert benchmark("split-awa").checksum(None) == name
 
 

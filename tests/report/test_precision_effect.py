@@ -6,10 +6,10 @@ import pytest
 from paper_world import DEFAULTS, average_accuracy, make_row, told
 from scipy import stats
 
-from engram import protocol
+from engram.app.report import summarise
+from engram.app.runs import write_lines
 from engram.errors import EngramError
-from engram.report import summarise
-from engram.runs import write_lines
+from engram.lab import protocol
 from tools.docs.pages import write_pages
 from tools.docs.results_page import results_page
 

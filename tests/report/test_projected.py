@@ -7,7 +7,7 @@ from page_reader import report
 from paper_world import DEFAULTS, make_row
 from scipy import stats
 
-from engram.report import StandIn, summarise
+from engram.app.report import StandIn, summarise
 from tools.docs.reproduction import rank_correlation, reproduction
 
 
@@ -52,7 +52,7 @@ def test_other_settings_and_failures_and_stand_ins_tell_nothing(monkeypatch):
     assert sentence([short("er-ace")]) == ""  # of which the paper has no number
     assert "projected" in sentence([short(precision="bfloat16")])
     known = {f"other-{'e' * 64}": StandIn("split-cifar", "pets", "Pets.")}
-    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: known)
+    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
     assert sentence([short(data=f"other-{'e' * 64}")]) == ""
 
 

@@ -3,8 +3,8 @@
 import pytest
 from paper_world import CLAIMS, DEFAULTS, PAPER, make_row, told
 
+from engram.app.report import summarise
 from engram.errors import EngramError
-from engram.report import summarise
 from tools.docs.reproduction import reproduction
 
 METHODS = ("van", "a-gem", "mega-i", "mega-ii", "multi-task")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from engram.app.report import StandIn
+from engram.app.report.stand_ins import read_stand_ins
 from engram.errors import EngramError
-from engram.report import StandIn
-from engram.report.stand_ins import read_stand_ins
 
 BIRDS, ANIMALS = f"other-{'b' * 64}", f"other-{'a' * 64}"
 KNOWN = StandIn("split-cub", "birds of CUB", "The network was not pretrained on ImageNet.")
@@ -57,7 +57,7 @@ def test_what_is_no_json_is_refused():
 def test_the_accuracy_in_the_note_is_that_of_the_recorded_weights():
     root = Path(__file__).parents[2]
     story = json.loads((root / "results" / "tiny-imagenet-weights.json").read_text("utf-8"))
-    committed = (root / "src" / "engram" / "report" / "stand_ins.json").read_text("utf-8")
+    committed = (root / "src" / "engram" / "app" / "report" / "stand_ins.json").read_text("utf-8")
     known = read_stand_ins(committed).values()
     (note,) = [each.note for each in known if "pretrained" in each.label]
     assert f"{story['pretraining']['top_1']:.2%}".replace("%", " %") in note

@@ -7,9 +7,9 @@ from page_reader import report
 from paper_world import DEFAULTS, PAPER, make_row, told
 from rich.console import Console
 
-from engram.report import StandIn, Verdict, judge, results_table, save_plot, summarise
-from engram.report.html import page as html_page
-from engram.report.html import write_report
+from engram.app.report import StandIn, Verdict, judge, results_table, save_plot, summarise
+from engram.app.report.html import page as html_page
+from engram.app.report.html import write_report
 from tools.docs.reproduction import reproduction
 from tools.docs.results_page import results_page
 
@@ -27,7 +27,7 @@ OFF = (-0.002, 0.001, 0.001)
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    monkeypatch.setattr("engram.report.stand_ins.known_stand_ins", lambda: KNOWN)
+    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: KNOWN)
 
 
 def birds(method, final, seeds=3, data=BIRDS, **settings):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from paper_world import DEFAULTS, make_row
 
-from engram.report import summarise
+from engram.app.report import summarise
 from tools.docs.performance import NOT_MEASURED, whole_runs_block
 
 

@@ -14,9 +14,9 @@ sys.path.append(str(Path(__file__).parent))
 import torch
 from harness import note, stamp
 
-from engram.protocol import Checkpoint, specify
-from engram.protocol.records import Record
-from engram.protocol.trainer import RunState, build_method, build_stream
+from engram.lab.protocol import Checkpoint, specify
+from engram.lab.protocol.records import Record
+from engram.lab.protocol.trainer import RunState, build_method, build_stream
 
 SAVES = 7
 

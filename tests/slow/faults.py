@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 
-from engram.runs import Checkpoints, Store
+from engram.app.runs import Checkpoints, Store
 
 CHECKPOINT_CALLS = {"write": 3, "fsync": 2, "rename": 2}
 """The calls that saving a checkpoint makes, and about how many of each."""

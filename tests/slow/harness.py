@@ -24,11 +24,11 @@ import faults
 import torch
 from tiny_worlds import run_whole, tiny_spec
 
-from engram.methods import names
-from engram.protocol import Outcome
-from engram.protocol.checkpoint import encode
-from engram.runs import Checkpoints, Store, Unit
-from engram.runs.executor import keep
+from engram.app.runs import Checkpoints, Store, Unit
+from engram.app.runs.executor import keep
+from engram.lab.methods import names
+from engram.lab.protocol import Outcome
+from engram.lab.protocol.checkpoint import encode
 
 WITH_BATCH_NORM = ["er", "gem", "icarl", "mega-ii", "prog-nn", "rwalk"]
 WITH_TWO_RATES = ["mega-ii", "pi"]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from harness import SUBJECTS, in_a_process, result, train
 
-from engram.methods import names
-from engram.runs import Store
+from engram.app.runs import Store
+from engram.lab.methods import names
 from tools.docs import reliability
 
 HERE = Path(__file__).parent

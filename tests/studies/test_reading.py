@@ -2,10 +2,10 @@
 
 import pytest
 
-import engram.protocol
+import engram.lab.protocol
+from engram.app.report import printed
+from engram.app.studies import read_study, study_names
 from engram.errors import EngramError
-from engram.report import printed
-from engram.studies import read_study, study_names
 
 NAMES = [
     "ablation", "all", "figure-accuracy", "figure-lca", "figure-metrics",
@@ -52,7 +52,7 @@ def test_a_table_has_every_number_of_the_paper_s(study, benchmarks, seeds):
         methods = {method for where, method, *_ in every if where == benchmark}
         assert methods == {
             method
-            for method in engram.methods.names()
+            for method in engram.lab.methods.names()
             if printed(benchmark, method, "forgetting") is not None
         }
     single = {key for key, (count, _) in every.items() if count != seeds}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from engram.data import sources
-from engram.protocol import Outcome
-from engram.runs import Store, record
-from engram.studies import plan, read_study
+from engram.app.runs import Store, record
+from engram.app.studies import plan, read_study
+from engram.lab.data import sources
+from engram.lab.protocol import Outcome
 
 STUDY = """\
 title = "Split CUB from other weights"
@@ -26,7 +26,9 @@ settings = { weights = "mine.safetensors", precision = "bfloat16" }
 def read(tmp_path, monkeypatch):
     """Read the study anew: its one entry has not looked at its data yet."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("engram.streams.split_cub.checksum", lambda name: f"the images of {name}")
+    monkeypatch.setattr(
+        "engram.lab.benchmarks.split_cub.checksum", lambda name: f"the images of {name}"
+    )
     (tmp_path / "mine.toml").write_text(STUDY, "utf-8")
     return lambda: read_study("mine.toml")
 
@@ -63,7 +65,7 @@ def test_without_its_weights_results_from_elsewhere_do_but_none_on_other_data(
     with monkeypatch.context() as patched:
         papers = next(each for each in sources() if each.name == "resnet18-imagenet").checksum
         digest = papers.removeprefix("sha256:")
-        patched.setattr("engram.streams.split_cub.weights_checksum", lambda _: digest)
+        patched.setattr("engram.lab.benchmarks.split_cub.weights_checksum", lambda _: digest)
         real = made()
     assert not real.identity["data"].startswith("other-")
     (tmp_path / "mine.safetensors").unlink()

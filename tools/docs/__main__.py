@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engram import protocol
+from engram.app.report import PaperDefaults
+from engram.app.runs import printable, read_lines
 from engram.errors import EngramError
-from engram.report import PaperDefaults
-from engram.runs import printable, read_lines
+from engram.lab import protocol
 from tools.docs.pages import check_generated, write, write_pages
 from tools.docs.results_page import results_page
 

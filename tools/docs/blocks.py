@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from engram import protocol
+from engram.app.report.paper_defaults import PaperDefaults
+from engram.app.report.performance import SPEED_TABLES
+from engram.app.report.summary import Summary, by_setting, summarise
 from engram.errors import EngramError, unknown
-from engram.report.paper_defaults import PaperDefaults
-from engram.report.performance import SPEED_TABLES
-from engram.report.summary import Summary, by_setting, summarise
+from engram.lab import protocol
 from tools.docs.method_page import method_results, settings_table
 from tools.docs.performance import performance_block, precision_block, whole_runs_block
 from tools.docs.reproduction import far_lines, reproduction

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram import protocol
-from engram.report.measures import METRICS
-from engram.report.paper_defaults import PaperDefaults, value_text, was_typed
-from engram.report.summary import Summary, by_setting, count_seeds, failure_message
-from engram.report.tables import difference, duration, escape_markdown, markdown_table, spread
+from engram.app.report.measures import METRICS
+from engram.app.report.paper_defaults import PaperDefaults, value_text, was_typed
+from engram.app.report.summary import Summary, by_setting, count_seeds, failure_message
+from engram.app.report.tables import difference, duration, escape_markdown, markdown_table, spread
+from engram.lab import protocol
 from tools.docs.results_page import commands_block, searches
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engram import protocol
+from engram.app.report.comparison import comparable
+from engram.app.report.paper_defaults import PaperDefaults
+from engram.app.report.summary import by_setting, summarise
+from engram.app.runs import Row, read_lines
 from engram.errors import EngramError
 from engram.files import whole_file
-from engram.report.comparison import comparable
-from engram.report.paper_defaults import PaperDefaults
-from engram.report.summary import by_setting, summarise
-from engram.runs import Row, read_lines
+from engram.lab import protocol
 from tools.docs.blocks import PageBlocks, Sources, fill
 from tools.docs.results_page import GENERATED, results_page
 

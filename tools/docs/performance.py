@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from engram import protocol
+from engram.app.report.comparison import across_precisions, compare, t_test_cells
+from engram.app.report.paper_defaults import PRECISION, PaperDefaults
+from engram.app.report.performance import Rows, speed_markdown
+from engram.app.report.summary import Summary, by_setting
+from engram.app.report.tables import duration, escape_markdown, markdown_table, spread
+from engram.app.runs import Row
 from engram.errors import EngramError
-from engram.report.comparison import across_precisions, compare, t_test_cells
-from engram.report.paper_defaults import PRECISION, PaperDefaults
-from engram.report.performance import Rows, speed_markdown
-from engram.report.summary import Summary, by_setting
-from engram.report.tables import duration, escape_markdown, markdown_table, spread
-from engram.runs import Row
+from engram.lab import protocol
 
 _PATTERN = "performance-*.json"
 NOT_MEASURED = "Not measured yet."

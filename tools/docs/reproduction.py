@@ -5,16 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from engram.errors import unknown
-from engram.paper import benchmarks, printed, printed_methods, settings
-from engram.report.claims import in_setting, judge
-from engram.report.k2 import ORDER, SHARE, papers_share, recorded_k2
-from engram.report.measures import METRICS, Metric, Statistic
-from engram.report.paper_defaults import PaperDefaults, representatives
-from engram.report.projections import TOO_LONG_RULE, projected_times
-from engram.report.stand_ins import data_name, short_data
-from engram.report.summary import Summary, by_data, seeds_cell
-from engram.report.tables import (
+from engram.app.paper import benchmarks, printed, printed_methods, settings
+from engram.app.report.claims import in_setting, judge
+from engram.app.report.k2 import ORDER, SHARE, papers_share, recorded_k2
+from engram.app.report.measures import METRICS, Metric, Statistic
+from engram.app.report.paper_defaults import PaperDefaults, representatives
+from engram.app.report.projections import TOO_LONG_RULE, projected_times
+from engram.app.report.stand_ins import data_name, short_data
+from engram.app.report.summary import Summary, by_data, seeds_cell
+from engram.app.report.tables import (
     NOTHING,
     deviations,
     duration,
@@ -23,8 +22,9 @@ from engram.report.tables import (
     markdown_table,
     spread,
 )
-from engram.report.verdicts import Verdict
-from engram.runs import canonical
+from engram.app.report.verdicts import Verdict
+from engram.app.runs import canonical
+from engram.errors import unknown
 
 _DIGITS = 9  # of a percentage: what differs in later ones alone differs by rounding
 _RECEIPTS = ("seeds", "device", "spec hash")

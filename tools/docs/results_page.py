@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from engram.errors import EngramError
-from engram.report.comparison import across_precisions, comparable, compare, t_test_cells
-from engram.report.measures import METRICS
-from engram.report.paper_defaults import PaperDefaults
-from engram.report.summary import (
+from engram.app.report.comparison import across_precisions, comparable, compare, t_test_cells
+from engram.app.report.measures import METRICS
+from engram.app.report.paper_defaults import PaperDefaults
+from engram.app.report.summary import (
     Setting,
     Summary,
     by_setting,
@@ -18,8 +17,9 @@ from engram.report.summary import (
     seeds_cell,
     summarise,
 )
-from engram.report.tables import difference, duration, escape_markdown, markdown_table, spread
-from engram.runs import Row
+from engram.app.report.tables import difference, duration, escape_markdown, markdown_table, spread
+from engram.app.runs import Row
+from engram.errors import EngramError
 
 _WORDS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
 GENERATED = "<!-- Generated: do not edit. -->"

@@ -1,4 +1,4 @@
-"""``python -m tools.docs.times FILE...`` writes the times that come with ``engram.studies``."""
+"""``python -m tools.docs.times FILE...`` writes the times that come with ``engram.app.studies``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from engram.app.runs import Row, read_lines
+from engram.app.studies import taken
 from engram.files import whole_file
-from engram.runs import Row, read_lines
-from engram.studies import taken
 
-TIMES = Path(__file__).parents[2] / "src" / "engram" / "studies" / "times.json"
+TIMES = Path(__file__).parents[2] / "src" / "engram" / "app" / "studies" / "times.json"
 
 
 def write_times(rows: Iterable[Row], path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.methods import MethodSettings
+from engram.lab.methods import MethodSettings
 from engram.testing.assertions import can_be_saved, close, equal, no_reads, require
 from engram.testing.practice import Moment, Subject, TrainingRun
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 from engram.errors import EngramError, shown
-from engram.methods import Entry, MethodSettings, method_entry
-from engram.settings import Scalar
+from engram.lab.methods import Entry, MethodSettings, method_entry
+from engram.lab.settings import Scalar
 from engram.testing import checks
 from engram.testing.practice import Subject
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.gradients import Mix
-from engram.methods import Entry, FinishedTask, MethodSettings, Setup
-from engram.models import MLP, stacked
-from engram.plan import generator
-from engram.streams import Examples, Stream
+from engram.lab.benchmarks import Examples, Stream
+from engram.lab.methods import Entry, FinishedTask, MethodSettings, Setup
+from engram.lab.networks import MLP, stacked
+from engram.lab.plan import generator
 from engram.testing.assertions import require
 
 _LENGTHS = (14, 3, 9, 10)  # unequal, and no multiple of four: the last batch of a task is short

@@ -1,0 +1,1 @@
+"""The application: the command line, runs and their store, the report, the paper's studies."""

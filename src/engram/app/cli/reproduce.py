@@ -1,0 +1,227 @@
+"""``engram reproduce``: what the store lacks of a study is run, or listed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from engram.app import runs
+from engram.app.cli.console import count, stdout_console
+from engram.app.cli.options import CHECKPOINT_EVERY
+from engram.app.cli.process import on_stop
+from engram.app.cli.progress import training
+from engram.app.cli.report import write_page
+from engram.app.studies import Planned, Study, Timings, plan, published, read_study, taken
+from engram.app.terminal import one_line
+from engram.errors import EngramError
+from engram.lab import protocol
+
+_MOST_RUNS = 100_000  # of a study: they are listed one by one
+_COLUMNS = ("benchmark", "tasks", "examples", "method", "runs", "to do", "each", "in all")
+_TEXTS = ("benchmark", "method")
+_BORROWED = "*"  # marks a time that is another machine's
+
+
+def reproduce(
+    target: str,
+    *,
+    store: Path,
+    device: str = "auto",
+    seeds: int | None = None,
+    dry_run: bool = False,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+) -> int:
+    """Run what the store has not of a study, then write the report; return the exit code.
+
+    What has no data is told and left out. With ``dry_run`` say what would be run, and make nothing.
+    """
+    if seeds is not None:
+        runs.check_seeds(seeds)
+    runs.check_interval(checkpoint_every)
+    study = read_study(target)
+    place = runs.resolve_device(device)
+    _check_size(study, seeds)
+    with _looked_at(store) as held:
+        planned = plan(study, held, device=place, seeds=seeds)
+        if dry_run:
+            _show_plan(study, planned, held.rows(), place)
+            return 0
+    _check_disk(store, planned)
+    units = [unit for each in planned for unit in each.units]
+    absent = _announce(planned, study.title)
+    if len(absent) == len(planned):
+        return 1
+    command = _command(target, seeds, device)
+    with runs.Store(store) as opened, training(units, checkpoint_every) as listener:
+        failures = runs.execute(
+            units,
+            opened,
+            protocol.run,
+            device=place,
+            command=command,
+            listener=listener,
+            checkpoint_every=checkpoint_every,
+        )
+    with on_stop("Stopped: what is finished is stored, and the same command writes the report."):
+        write_page(store)
+    return 1 if failures or absent else 0
+
+
+def _check_size(study: Study, seeds: int | None) -> None:
+    """Refuse more runs than can be listed: seeds may be any number."""
+    wanted = sum((seeds or each.seeds) * len(each.specs) for each in study.runs)
+    if wanted > _MOST_RUNS:
+        raise EngramError(
+            f"A study may have at most {_MOST_RUNS:,} runs, and this one has {wanted:,}: lower its "
+            "seeds."
+        )
+
+
+def _check_disk(store: Path, planned: Sequence[Planned]) -> None:
+    """Refuse if the results of what is missing will not fit beside the store."""
+    left = [each for each in planned if each.units]
+    if left:
+        runs.check_disk(store, max(each.spec.tasks for each in left), _missing(left))
+
+
+@contextmanager
+def _looked_at(path: Path) -> Iterator[runs.Store]:
+    """Open a store without making or changing it; one that is not there is empty."""
+    if path.exists():
+        with runs.Store(path, read_only=True) as opened:
+            yield opened
+        return
+    with TemporaryDirectory() as folder, runs.Store(Path(folder) / path.name) as empty:
+        yield empty
+
+
+def _announce(planned: Sequence[Planned], title: str) -> list[Planned]:
+    """Say what is to be done and what cannot be, and return the latter."""
+    wanted = sum(each.seeds for each in planned)
+    to_do = f"{_missing(planned):,} of {count(wanted, 'run')} to do."
+    print(f"{one_line(title)}: {to_do}", file=sys.stderr)
+    absent = [each for each in planned if each.absent]
+    for sentence in dict.fromkeys(f"{each.spec.benchmark}: {each.absent}" for each in absent):
+        print(f"Left out, {sentence}", file=sys.stderr)
+    return absent
+
+
+def _missing(planned: Sequence[Planned]) -> int:
+    return sum(each.missing for each in planned)
+
+
+def _command(target: str, seeds: int | None, device: str) -> str:
+    more = [] if seeds is None else ["--seeds", str(seeds)]
+    return shlex.join(["engram", "reproduce", target, *more, "--device", device])
+
+
+class _Clock:
+    """How long runs take here or, where the store has nothing like them, where we ran them."""
+
+    def __init__(self, rows: Sequence[runs.Row], name: str) -> None:
+        known = published()
+        self.other = (
+            name
+            if name == "cpu"
+            else next((each.device for each in known if each.device != "cpu"), name)
+        )
+        self._here = Timings(taken(rows), name)
+        self._there = Timings(known, self.other)
+
+    def seconds(self, each: Planned) -> tuple[float | None, str]:
+        """Return about how long one run takes, and the mark of a time that is borrowed."""
+        if not each.missing:
+            return None, ""
+        seconds = self._here.seconds(each.spec)
+        return (seconds, "") if seconds is not None else (self._there.seconds(each.spec), _BORROWED)
+
+
+def _show_plan(
+    study: Study, planned: Sequence[Planned], rows: Sequence[runs.Row], device: str
+) -> None:
+    """Print a line for each method in each setting, and what it comes to."""
+    name, side_by_side = _device_name(device), runs.pool_size(device)
+    clock = _Clock(rows, name)
+    title = one_line(study.title)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
+    known, unknown, borrowed = 0.0, 0, False
+    for each in planned:
+        seconds, mark = clock.seconds(each)
+        if seconds is None:
+            unknown += each.missing
+        else:
+            known += seconds * each.missing
+            borrowed = borrowed or bool(mark)
+        table.add_row(*map(Text, _line(each, seconds, mark)))
+    console = stdout_console()
+    console.print(table)
+    missing, wanted = sum(each.missing for each in planned), sum(each.seeds for each in planned)
+    beside = f", {side_by_side} side by side" if side_by_side > 1 else ""
+    summary = f"{missing:,} of {count(wanted, 'run')} to do on {name}{beside}"
+    absent = dict.fromkeys(each.absent for each in planned if each.absent)
+    if missing:
+        summary += f": {_duration(known / side_by_side, missing, unknown)}"
+    elif not absent:
+        summary += ": all of it is in the store"
+    console.print(Text(f"{summary}."))
+    if borrowed:
+        where = "a core of ours" if clock.other == "cpu" else f"an {clock.other}"
+        console.print(
+            Text(f"{_BORROWED} Nothing like it is in the store; so long it took on {where}.")
+        )
+    for sentence in absent:
+        console.print(Text(f"Cannot be run: {sentence}"))
+
+
+def _line(each: Planned, seconds: float | None, mark: str) -> list[str]:
+    spec = each.spec
+    if each.absent:
+        last = ["no data", "", ""]
+    elif not each.missing:
+        last = ["0", "", ""]
+    else:
+        times = (
+            ["unknown"] * 2
+            if seconds is None
+            else [f"{_time(time)}{mark}" for time in (seconds, seconds * each.missing)]
+        )
+        last = [str(each.missing), *times]
+    numbers = [str(spec.tasks), f"{spec.examples:,}"]
+    return [spec.benchmark, *numbers, spec.method, str(each.seeds), *last]
+
+
+def _duration(seconds: float, missing: int, unknown: int) -> str:
+    if unknown == missing:
+        return "how long is unknown, as nothing like it was ever made"
+    rest = f", and an unknown time for {count(unknown, 'run')}" if unknown else ""
+    return f"about {_time(seconds)}{rest}"
+
+
+def _time(seconds: float) -> str:
+    """Return a time as one says it.
+
+    >>> _time(42.4), _time(600.0), _time(9000.0)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _device_name(device: str) -> str:
+    """Return a device's name as results have it."""
+    if device == "cpu":
+        return device
+    import torch
+
+    return torch.cuda.get_device_name(device)

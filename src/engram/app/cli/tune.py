@@ -1,0 +1,155 @@
+"""``engram tune``: every point of a grid is tried, and the best is chosen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from engram.app import report, runs
+from engram.app.cli.choices import score_text, values_text, with_store
+from engram.app.cli.console import print_json, stdout_console
+from engram.app.cli.options import CHECKPOINT_EVERY
+from engram.app.cli.progress import training
+from engram.app.cli.requests import TuningRequest, parse_settings
+from engram.app.terminal import one_line
+from engram.errors import EngramError
+from engram.lab import protocol
+
+if TYPE_CHECKING:
+    from engram.lab.protocol import Spec
+
+
+def tune(
+    request: TuningRequest,
+    *,
+    store: Path,
+    as_json: bool = False,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+) -> int:
+    """Run every trial that the store does not have, store the choice and print it.
+
+    Returns the exit code. Where a trial failed nothing is chosen; one that diverged is a trial.
+    """
+    runs.check_seeds(request.seeds)
+    runs.check_interval(checkpoint_every)
+    specs = protocol.tuning_specs(
+        request.benchmark,
+        request.method,
+        tasks=request.tasks,
+        examples=request.examples,
+        passes=request.passes,
+        overrides=parse_settings(request.settings),
+    )
+    device = runs.resolve_device(request.device)
+    runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
+    specs[0].identity()  # data that is missing is told before there is a store
+    with runs.Store(store) as opened:
+        seeds = range(request.seeds)
+        units = runs.plan_units(
+            specs, seeds, opened, device=device, deterministic=request.deterministic
+        )
+        with training(units, checkpoint_every) as listener:
+            failures = runs.execute(
+                units,
+                opened,
+                protocol.run,
+                device=device,
+                command=request.command,
+                listener=listener,
+                checkpoint_every=checkpoint_every,
+            )
+        if failures:
+            print("Nothing is chosen: the same command tries what failed again.", file=sys.stderr)
+            return 1
+        choice = _choose(specs, seeds, opened, request.command)
+        _keep(choice, opened)
+    words = ["engram", "run", request.benchmark, request.method, "--tuned"]
+    _print(choice, with_store(words, store), as_json)
+    return 0
+
+
+def _choose(
+    specs: Sequence[Spec], seeds: Sequence[int], store: runs.Store, command: str
+) -> runs.Choice:
+    trials, devices = list[runs.Trial](), set[str]()
+    for spec in specs:
+        identity = spec.identity()
+        found = (store.newest(runs.address(identity, seed)) for seed in seeds)
+        rows = [row for row in found if row is not None]
+        values = (report.measure(row, "average_accuracy") for row in rows)
+        trials.append(runs.Trial(protocol.tuned_settings(spec), tuple(values)))
+        devices |= {row.device for row in rows}
+    if all(trial.score is None for trial in trials):
+        raise EngramError(f"Every trial of {specs[0].method} has a seed that diverged.")
+    return runs.Choice(
+        identity=_common(specs[0]),
+        trials=tuple(trials),
+        device=", ".join(sorted(devices)),
+        **runs.stamp(command),
+    )
+
+
+def _common(spec: Spec) -> dict[str, Any]:
+    """Return what all trials have in common: the identity, less the settings that are searched."""
+    searched = protocol.tuned_settings(spec)
+    identity: dict[str, Any] = json.loads(runs.canonical(spec.identity()))
+    held = {name: value for name, value in identity["settings"].items() if name not in searched}
+    return {**identity, "settings": held}
+
+
+def _keep(choice: runs.Choice, store: runs.Store) -> None:
+    """Store a choice, unless nothing has changed since the last one."""
+    ours = choice.identity["benchmark"], choice.identity["method"]
+    earlier = [
+        (each.identity, each.trials)
+        for each in store.choices()
+        if (each.identity["benchmark"], each.identity["method"]) == ours
+    ]
+    if earlier[-1:] != [(choice.identity, choice.trials)]:
+        store.add([choice])
+
+
+def _print(choice: runs.Choice, usage: str, as_json: bool) -> None:
+    if as_json:
+        print_json({**choice.as_json(), "remark": _remark(choice)})
+        return
+    best, *others = choice.ranking
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in best.settings:
+        table.add_column(name, justify="right")
+    table.add_column("average accuracy %", justify="right")
+    table.add_column("")
+    marks = {id(best): "chosen"} | {id(other): "runner-up" for other in others[:1]}
+    for trial in choice.trials:
+        cells = (*map(str, trial.settings.values()), score_text(trial), marks.get(id(trial), ""))
+        table.add_row(*map(Text, cells))
+    stdout_console().print(table)
+    if remark := _remark(choice):
+        print(remark)
+    print(one_line(f"Chosen: {values_text(best.settings)}. To use it: {usage}"))
+
+
+def _remark(choice: runs.Choice) -> str | None:
+    """Return what the numbers do not tell, if there is such a thing."""
+    best, *others = choice.ranking
+    equals = [values_text(other.settings) for other in others if other.score == best.score]
+    if equals:
+        return f"Of equals the first is chosen; as good: {', '.join(equals)}."
+    if not others:
+        return None
+    if best.error is None:
+        return "One seed says nothing of the noise: give --seeds 3 or more."
+    behind = (best.score or 0) - (others[0].score or 0)
+    if behind > best.error:
+        return None
+    return (
+        f"The runner-up, {values_text(others[0].settings)}, is {behind:.2f} behind, within one "
+        f"standard error ({best.error:.2f}): the seeds do not tell the two apart."
+    )

@@ -1,0 +1,52 @@
+"""Reports: summaries over seeds, tables, the plot and the page, beside the paper's numbers."""
+
+from engram.app.paper import Printed, printed
+from engram.app.report.claims import judge
+from engram.app.report.comparison import Comparison, compare
+from engram.app.report.estimates import Estimate, two_sided_p
+from engram.app.report.measures import Statistic, measure
+from engram.app.report.paper_defaults import PaperDefaults, value_text
+from engram.app.report.performance import save_performance, speed_table
+from engram.app.report.plot import save_plot
+from engram.app.report.stand_ins import StandIn, stand_in
+from engram.app.report.summary import (
+    Setting,
+    Summary,
+    failure_message,
+    majority_baseline,
+    summarise,
+)
+from engram.app.report.tensorboard import check_tensorboard, write_scalars
+from engram.app.report.terminal import as_json, results_table
+from engram.app.report.verdicts import Claim, Part, Verdict
+
+__all__ = [
+    "Claim",
+    "Comparison",
+    "Estimate",
+    "PaperDefaults",
+    "Part",
+    "Printed",
+    "Setting",
+    "StandIn",
+    "Statistic",
+    "Summary",
+    "Verdict",
+    "as_json",
+    "check_tensorboard",
+    "compare",
+    "failure_message",
+    "judge",
+    "majority_baseline",
+    "measure",
+    "printed",
+    "results_table",
+    "save_performance",
+    "save_plot",
+    "speed_table",
+    "stand_in",
+    "summarise",
+    "two_sided_p",
+    "value_text",
+    "write_scalars",
+]

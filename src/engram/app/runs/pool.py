@@ -1,0 +1,169 @@
+"""The parent's side of its worker processes: they are started, sent units, listened to, ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from engram.app.runs.worker import Advanced, Died, Event, Message, TooLarge, serve
+
+if TYPE_CHECKING:
+    from engram.app.runs.executor import Unit
+    from engram.app.runs.worker import Run
+    from engram.lab.protocol import Checkpoint
+
+_TICK = 0.2  # seconds between two looks at Ctrl-C
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class WorkerPool:
+    """Worker processes that train units: on a CPU one for each core, on a GPU a single one.
+
+    They are started when they are needed, and all of them are ended with the block.
+    """
+
+    def __init__(self, run: Run, device: str) -> None:
+        self._run, self._device = run, device
+        self._size = pool_size(device)
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any worker has a unit."""
+        return any(worker.unit for worker in self._workers)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another unit can be trained beside the current ones."""
+        return sum(worker.unit is not None for worker in self._workers) < self._size
+
+    def dispatch(self, unit: Unit, checkpoint: Checkpoint | None) -> None:
+        """Send a unit to an idle worker, or to a new one where there is none that is alive."""
+        for worker in [each for each in self._workers if not (each.unit or each.alive)]:
+            self._end(worker)
+        idle = [worker for worker in self._workers if worker.unit is None]
+        if not idle:
+            idle = [_Worker(self._run, self._device)]
+            self._workers += idle
+        idle[-1].unit = unit
+        with suppress(OSError):  # it has just died, and poll() will say so
+            idle[-1].pipe.send((unit, checkpoint))
+
+    def poll(self) -> list[tuple[Unit, Event]]:
+        """Wait for events, for a moment; return them with the units that they are about."""
+        ready = wait([worker.pipe for worker in self._workers if worker.unit], timeout=_TICK)
+        events: list[tuple[Unit, Event]] = []
+        for worker in [each for each in self._workers if each.unit and each.pipe in ready]:
+            unit, event = worker.unit, worker.receive()
+            assert unit is not None
+            events.append((unit, event))
+            if not isinstance(event, Advanced | Message):
+                worker.unit = None
+            if isinstance(event, TooLarge):
+                self._end(worker)  # whatever it still holds of the unit's memory
+        return events
+
+    def stop(self) -> None:
+        """Let every worker save its unit when the current step ends; those without one die."""
+        for worker in self._workers:
+            worker.stop()
+
+    def _end(self, worker: _Worker) -> None:
+        worker.kill()
+        self._workers.remove(worker)
+
+
+class _Worker:
+    """One process, the pipe to it, and the unit that it was sent."""
+
+    def __init__(self, run: Run, device: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.unit: Unit | None = None
+        self.pipe, child = context.Pipe()
+        self._process = context.Process(target=serve, args=(child, run, device), daemon=True)
+        with _inherited(one_thread=device == "cpu"):
+            self._process.start()
+        child.close()  # so that a dead worker is an end of file
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take another unit."""
+        return self._process.is_alive()
+
+    def receive(self) -> Event:
+        """Return the worker's next event; of a dead worker, that it died."""
+        try:
+            event: Event = self.pipe.recv()
+        except (EOFError, OSError):
+            self._process.join(timeout=5)
+            return Died(_cause_of_death(self._process.exitcode))
+        return event
+
+    def stop(self) -> None:
+        """Let it save its unit when the current step ends; one that has nothing to save dies."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process at once: it holds nothing that is not saved or sent."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+def pool_size(device: str) -> int:
+    """Return how many workers train side by side on a device."""
+    if device != "cpu":
+        return 1
+    if hasattr(os, "sched_getaffinity"):  # the cores this process may use, where a system can say
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cause_of_death(code: int | None) -> str:
+    if code == -signal.SIGKILL:
+        return "The worker was killed by SIGKILL: too little memory, perhaps."
+    if code is not None and code < 0:
+        return f"The worker was killed by {signal.Signals(-code).name}."
+    return f"The worker died with exit code {code}."
+
+
+@contextmanager
+def _inherited(*, one_thread: bool) -> Iterator[None]:
+    """Set what a process started inside inherits: no Ctrl-C of its own and, on a CPU, one thread.
+
+    It must hold before the child imports torch, so it cannot be left to the child.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+    before = {name: os.environ.get(name) for name in _THREADS}
+    try:
+        if one_thread:
+            os.environ.update(dict.fromkeys(_THREADS, "1"))
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if in_main:
+            signal.signal(signal.SIGINT, handler)

@@ -1,0 +1,171 @@
+"""What a worker process does: it trains the units that it is sent, and dies with its parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from engram.app.runs.rows import printable
+from engram.app.terminal import guard_streams
+from engram.errors import EngramError
+
+if TYPE_CHECKING:
+    from engram.lab.protocol import Checkpoint, Outcome, Progress, Spec
+
+_INTERVAL = 0.1  # seconds between two reports of progress
+_NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as torch and Triton, cuBLAS and cuDNN put it
+
+
+class Run(Protocol):
+    """Trains a spec for each seed and returns an outcome for each; `engram.lab.protocol.run` does.
+
+    A worker imports it by its name: it must be a function of a module.
+    """
+
+    def __call__(
+        self,
+        spec: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        *,
+        device: str = "cpu",
+        progress: Callable[[Progress], None] | None = None,
+        record_every: int = 0,
+        checkpoint: Checkpoint | None = None,
+        deterministic: bool = False,
+    ) -> list[Outcome]:
+        """Train, from where ``checkpoint`` was saved."""
+
+
+class Advanced(NamedTuple):
+    """How far a worker is."""
+
+    progress: Progress
+
+
+class Message(NamedTuple):
+    """A line for the user."""
+
+    line: str
+
+
+class Finished(NamedTuple):
+    """A worker's results."""
+
+    outcomes: list[Outcome]
+
+
+class Stopped(NamedTuple):
+    """A worker has saved its unit, as it was asked to."""
+
+
+class Failed(NamedTuple):
+    """A worker's error, in one sentence."""
+
+    reason: str
+
+
+class TooLarge(NamedTuple):
+    """A GPU has too little memory for a unit: what it said, in one sentence."""
+
+    reason: str
+
+
+class Died(NamedTuple):
+    """What became of a worker's process, in one sentence."""
+
+    reason: str
+
+
+Event: TypeAlias = Advanced | Message | Finished | Stopped | Failed | TooLarge | Died
+
+
+def serve(pipe: Connection, run: Run, device: str) -> None:
+    """Train unit after unit, each from where it was saved, until no more is sent.
+
+    SIGTERM saves the current unit when its step ends; where there is nothing to save the process
+    ends at once.
+    """
+    os.dup2(2, 1)  # whatever a library prints must not mix with the parent's JSON
+    sys.stdout = sys.stderr  # the other one may have been a file's, and knows nothing of it
+    guard_streams()
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    current: Checkpoint | None = None
+    reported = 0.0
+
+    def stop(*_: object) -> None:
+        if current is None:
+            os._exit(1)
+        current.pause()
+
+    def report(progress: Progress) -> None:
+        nonlocal reported
+        now = time.monotonic()
+        if now - reported >= _INTERVAL:
+            pipe.send(Advanced(progress))
+            reported = now
+
+    signal.signal(signal.SIGTERM, stop)
+    while True:
+        try:
+            unit, checkpoint = pipe.recv()
+        except EOFError:
+            return
+        if checkpoint is not None:
+            checkpoint.tell = lambda line: pipe.send(Message(printable(line)))
+        event: Finished | Stopped | Failed | TooLarge
+        try:
+            current = checkpoint
+            outcomes = run(
+                unit.specs,
+                unit.seeds,
+                device=device,
+                progress=report,
+                record_every=unit.record_every,
+                checkpoint=checkpoint,
+                deterministic=unit.deterministic,
+            )
+            event = Finished(outcomes)
+        except Exception as error:
+            event = _failure(error, checkpoint)
+        finally:
+            current = None
+        pipe.send(event)
+
+
+def _failure(error: Exception, checkpoint: Checkpoint | None) -> Stopped | Failed | TooLarge:
+    """Return what an error in a run means."""
+    if isinstance(error, EngramError):
+        return Failed(printable(str(error)))
+    if checkpoint is not None and isinstance(error, checkpoint.Paused):
+        return Stopped()
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    name = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
+    kind = TooLarge if lacks_memory(error) else Failed
+    return kind(printable(f"{name}: {error}"))
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether a GPU had none left; while a graph is recorded, torch says another thing after it."""
+    seen = set[int]()  # whoever sets a context can set a circle of them
+    while isinstance(error, RuntimeError) and id(error) not in seen:
+        if any(sign in str(error) for sign in _NO_MEMORY):
+            return True
+        seen.add(id(error))
+        error = None if error.__suppress_context__ else error.__context__
+    return False
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

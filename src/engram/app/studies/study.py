@@ -1,0 +1,302 @@
+"""What a study is, and how it is read from TOML: the paper's by name, one's own by path."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engram.app.report import value_text
+from engram.errors import EngramError, shown, unknown
+from engram.lab import protocol
+from engram.lab.settings import Scalar
+
+if TYPE_CHECKING:
+    from engram.lab.protocol import Spec
+
+_ENDING = ".toml"
+_FOLDER = resources.files("engram.app.paper") / "studies"
+_ENTRY = re.compile(r"\s*\[\[\s*runs\s*\]\]")
+_BEYOND = 2**63  # TOML's own numbers end before it, though its reader's do not
+_NEEDED = ("benchmark", "methods")
+_Mistake = Callable[..., EngramError]  # source.error of one entry
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One entry of a study: methods on a benchmark, with the paper's values for all not given."""
+
+    benchmark: str
+    methods: tuple[str, ...]
+    seeds: int = 5
+    tasks: int | None = None
+    examples: int | None = None
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
+    specs: tuple[Spec, ...] = ()  # one for each method, once they have been checked
+
+
+@dataclass(frozen=True)
+class Study:
+    """A set of runs that belong together."""
+
+    name: str
+    title: str
+    runs: tuple[Runs, ...]
+
+
+def study_names() -> list[str]:
+    """Return the names of the paper's studies."""
+    return sorted(
+        file.name.removesuffix(_ENDING) for file in _FOLDER.iterdir() if file.name.endswith(_ENDING)
+    )
+
+
+def read_study(target: str) -> Study:
+    """Return one of the paper's studies, by its name, or that of a file, by its path.
+
+    What is wrong with it is told in one sentence with the line, the field and what would be right.
+    """
+    return _read(_source(target))
+
+
+def _source(target: str) -> _Source:
+    if target in study_names():
+        name = f"{target}{_ENDING}"
+        return _Source(name, _FOLDER.joinpath(name).read_text("utf-8"))
+    if not target.endswith(_ENDING):
+        names = [*study_names(), "the path of a .toml file"]
+        raise unknown("study", target, names)
+    try:
+        return _Source(target, Path(target).read_bytes().decode("utf-8-sig"))
+    except (OSError, ValueError) as error:  # a value: no name for a file, or no UTF-8 in it
+        raise EngramError(f"{target!r} cannot be read: {error}.") from error
+
+
+def _read(source: _Source) -> Study:
+    try:
+        document = tomllib.loads(source.text)
+    except tomllib.TOMLDecodeError as error:
+        raise _not_toml(source, error) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; [[[[…
+        raise EngramError(f"{source.name} is not TOML: {error}.") from None
+    _check_study(document, source)
+    runs: list[Runs] = []
+    for name in document.get("include", ()):
+        if name not in study_names():
+            raise source.error(unknown("study", name, study_names()), "include", name)
+        runs += _read(_source(name)).runs
+    for number, given in enumerate(document.get("runs", ())):
+        runs.append(_checked(_as_runs(given, number, source), number, source))
+    return Study(source.name.removesuffix(_ENDING), document["title"], tuple(runs))
+
+
+def _not_toml(source: _Source, error: tomllib.TOMLDecodeError) -> EngramError:
+    """Say it with the line in its place; at the end of a file there is none in the error."""
+    found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
+    line = (found and found[1]) or str(max(len(source.text.splitlines()), 1))
+    problem = str(error)[: found.start()] if found else str(error)
+    return EngramError(f"{source.name}, line {line}: not TOML: {problem}.")
+
+
+class _Source(NamedTuple):
+    """A TOML file: its name as the user knows it, and its text."""
+
+    name: str
+    text: str
+
+    def error(
+        self,
+        problem: object,
+        field: str,
+        value: object = None,
+        *,
+        entry: int | None = None,
+        inside: str = "",
+    ) -> EngramError:
+        """Return a mistake with the line and the field it is in.
+
+        The line is that of ``field`` (of entry number ``entry``, if any) or, where the field is a
+        list, that of ``value`` in it; a field ``inside`` another may be of a table of its own.
+        """
+        line = self._line(field, value, entry, inside)
+        place = f"{inside}.{field}" if inside else field
+        return EngramError(f"{self.name}, line {line}, {place}: {problem}")
+
+    def _line(self, field: str, value: Any, entry: int | None, inside: str) -> int:  # noqa: ANN401
+        lines = self.text.splitlines()
+        starts = [number for number, line in enumerate(lines) if _ENTRY.match(line)]
+        first, last = 0, starts[0] if starts else len(lines)
+        if entry is not None and entry < len(starts):
+            first, last = starts[entry], [*starts, len(lines)][entry + 1]
+        elif entry is not None:  # entries written as a list
+            last = len(lines)
+        key = re.compile(rf"""(^|[\s,{{."'])({re.escape(field)})["']?\s*=""")
+        headers = re.compile(rf"\s*\[\s*runs\.{re.escape(inside)}\s*\]") if inside else None
+        place = first
+        if headers is not None:
+            place = next((n for n in range(first, last) if headers.match(lines[n])), first)
+        found = next((n for n in range(place, last) if key.search(lines[n])), first)
+        if isinstance(value, str):
+            told = re.compile(rf"""["']{re.escape(value)}["']""")
+            found = next((n for n in range(found, last) if told.search(lines[n])), found)
+        return found + 1
+
+
+class _Kind(NamedTuple):
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+def _texts(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+
+
+def _count(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < _BEYOND
+
+
+def _setting(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, Scalar) and not (isinstance(value, int) and abs(value) >= _BEYOND)
+
+
+_TEXT = _Kind("a text", lambda value: isinstance(value, str))
+
+
+_NAMES = _Kind("a list of names", _texts)
+
+
+_NUMBER = _Kind("a whole number of at least 1", _count)
+
+
+_STUDY = {
+    "title": _TEXT,
+    "include": _NAMES,
+    "runs": _Kind("a list of tables, [[runs]]", lambda value: isinstance(value, list)),
+}
+
+
+_RUNS = {
+    "benchmark": _TEXT,
+    "methods": _NAMES,
+    "seeds": _NUMBER,
+    "tasks": _NUMBER,
+    "examples": _NUMBER,
+    "settings": _Kind("a table of settings", lambda value: isinstance(value, dict)),
+    "record_every": _NUMBER,
+}
+
+
+_SETTING = _Kind("a number, a text, true or false", _setting)
+
+
+def _check_study(document: Mapping[str, Any], source: _Source) -> None:
+    """Refuse a file with fields that nobody knows, or of the wrong kind; runs come later."""
+    for name, value in document.items():
+        if name not in _STUDY:
+            raise source.error(unknown("field", name, _STUDY), name)
+        if not _STUDY[name].fits(value):
+            raise source.error(_misfit(name, value, _STUDY[name]), name)
+    if "title" not in document:
+        raise source.error(EngramError("A study must have a title, a text."), "title")
+    if not document.get("runs") and not document.get("include"):
+        raise source.error(
+            EngramError("A study must have runs, a table [[runs]] or more, or include others."),
+            "runs",
+        )
+
+
+def _as_runs(given: Any, number: int, source: _Source) -> Runs:  # noqa: ANN401
+    """Return an entry of a study if its fields are known and of the right kind."""
+    if not isinstance(given, dict):
+        raise source.error(f"runs must be tables, not {shown(given)}.", "runs", entry=number)
+    for name, value in given.items():
+        if name not in _RUNS:
+            raise source.error(unknown("field", name, _RUNS), name, entry=number)
+        if not _RUNS[name].fits(value):
+            raise source.error(_misfit(name, value, _RUNS[name]), name, entry=number)
+    for name, value in given.get("settings", {}).items():
+        if not _SETTING.fits(value):
+            raise source.error(
+                _misfit(name, value, _SETTING), name, entry=number, inside="settings"
+            )
+    for name in _NEEDED:
+        if name not in given:
+            raise source.error(f"{name} is missing: {_RUNS[name].wanted}.", name, entry=number)
+    methods = tuple(given["methods"])
+    for method in methods:
+        if methods.count(method) > 1:
+            raise source.error(
+                f"The method {method!r} is named twice.", "methods", method, entry=number
+            )
+    return Runs(**{**given, "methods": methods})
+
+
+def _misfit(name: str, value: object, kind: _Kind) -> str:
+    return f"{name} must be {kind.wanted}, not {shown(value)}."
+
+
+def _checked(runs: Runs, number: int, source: _Source) -> Runs:
+    """Return an entry with its specs; an EngramError names the line and the field at fault."""
+
+    def mistake(problem: object, field: str, value: object = None, **more: str) -> EngramError:
+        return source.error(problem, field, value, entry=number, **more)
+
+    known = {method: _known(runs.benchmark, method, mistake) for method in runs.methods}
+    for name in runs.settings:
+        if not any(name in names for names in known.values()):
+            everything = set[str]().union(*known.values())
+            raise mistake(unknown("setting", name, everything), name, inside="settings")
+    specs = tuple(_spec(runs, method, known[method], mistake) for method in known)
+    return replace(runs, specs=specs)
+
+
+def _known(benchmark: str, method: str, mistake: _Mistake) -> set[str]:
+    """Return the settings that a method takes on a benchmark."""
+    try:
+        return {item.name for item in protocol.settings_help(benchmark, method)}
+    except EngramError as error:
+        if str(error).startswith("There is no method"):
+            raise mistake(error, "methods", method) from None
+        raise mistake(error, "benchmark") from None
+
+
+def _spec(runs: Runs, method: str, known: set[str], mistake: _Mistake) -> Spec:
+    """Return the spec of one method; a setting goes to the methods that know it.
+
+    Where it will not do, what is given is added piece by piece: at fault is the first that leads
+    to the same error. Fewer may have another one, as a table needs several settings.
+    """
+    texts, sizes = dict[str, str](), dict[str, int | None]()
+    trials: list[tuple[str, str, dict[str, str], dict[str, int | None]]]
+    trials = [("benchmark", "", texts, sizes)]
+    for name, value in runs.settings.items():
+        if name in known:
+            texts = {**texts, name: value_text(value)}
+            trials.append((name, "settings", texts, sizes))
+    for name in ("tasks", "examples"):
+        sizes = {**sizes, name: getattr(runs, name)}
+        trials.append((name, "", texts, sizes))
+
+    def tried(overrides: dict[str, str], given: dict[str, int | None]) -> Spec | str:
+        try:
+            return protocol.specify(
+                runs.benchmark,
+                method,
+                tasks=given.get("tasks"),
+                examples=given.get("examples"),
+                overrides=overrides,
+            )
+        except EngramError as error:
+            return str(error)
+
+    made = tried(texts, sizes)
+    if not isinstance(made, str):
+        return made
+    at_fault = (trial[:2] for trial in trials if tried(*trial[2:]) == made)
+    field, inside = next(at_fault, ("benchmark", ""))  # where a file is changed meanwhile
+    raise mistake(made, field, inside=inside)

@@ -1,0 +1,44 @@
+"""Streams of tasks, and the data under them."""
+
+from engram.lab.benchmarks.own_data import OwnBenchmark
+from engram.lab.benchmarks.permuted_mnist import (
+    PRESETS,
+    Mnist,
+    PermutedMnist,
+    Preset,
+    load_mnist,
+    mnist_checksums,
+)
+from engram.lab.benchmarks.registry import benchmark, names
+from engram.lab.benchmarks.stream import (
+    OTHER,
+    Batch,
+    Benchmark,
+    Examples,
+    Stream,
+    TestBatch,
+    check_each_seed,
+    check_tasks,
+)
+from engram.lab.benchmarks.tensors import from_tensors
+
+__all__ = [
+    "OTHER",
+    "PRESETS",
+    "Batch",
+    "Benchmark",
+    "Examples",
+    "Mnist",
+    "OwnBenchmark",
+    "PermutedMnist",
+    "Preset",
+    "Stream",
+    "TestBatch",
+    "benchmark",
+    "check_each_seed",
+    "check_tasks",
+    "from_tensors",
+    "load_mnist",
+    "mnist_checksums",
+    "names",
+]

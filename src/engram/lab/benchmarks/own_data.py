@@ -1,0 +1,320 @@
+"""What the benchmarks of somebody's own data share: tasks, streams of them, where results go."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError, on_one_line
+from engram.lab.benchmarks.split import Numbers, Part, SplitStream
+from engram.lab.benchmarks.stream import Benchmark, Examples, Stream, TestBatch
+from engram.lab.data import ImageSet
+from engram.lab.plan import generator
+from engram.lab.settings import Settings, setting
+
+_TEST_ROWS = 500  # predicted at once
+_DIGITS = 10  # of the checksum that a result is filed under
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OwnSettings(Settings):
+    """Settings of every stream of somebody's own data."""
+
+    heads: Literal["shared", "by-task"] = setting(
+        "shared",
+        "shared: an example may be of any class met so far, since in use nobody says which task "
+        "it is of; by-task: of its own task's classes, as in the paper's split benchmarks",
+    )
+    test_share: float = setting(
+        0.2,
+        "share of every class of every task held out to test on, if no test examples are given",
+        above=0,
+        most=0.9,
+        place=True,
+    )
+
+
+class OwnTasks(NamedTuple):
+    """Tasks made of somebody's own examples; a part's labels are numbers of classes."""
+
+    examples: ImageSet  # or rows of a table in place of images
+    parts: Sequence[Part]
+    names: Sequence[str]  # the tasks'
+    remarks: Sequence[str] = ()  # what somebody should know of how they were made
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the examples and of what each is in which task."""
+        digest = hashlib.sha256(self.examples.checksum.encode())
+        for part in self.parts:
+            for numbers in part:
+                digest.update(numbers.astype("<i8").tobytes() + b"|")
+        return digest.hexdigest()
+
+
+def held_out(rows: Numbers, labels: Numbers, task: int, share: float) -> Part:
+    """Return a task whose tests are a share of each class, the same ones in every run.
+
+    Of n examples of a class round(share · n) are held out, but at least one and not all; the only
+    example of a class is one to train on.
+    """
+    test = np.zeros(len(rows), dtype=bool)
+    for name in np.unique(labels):
+        mine = np.flatnonzero(labels == name)
+        count = min(max(round(share * len(mine)), 1), len(mine) - 1)
+        test[generator(0, "held out", task, int(name)).permutation(mine)[:count]] = True
+    return Part(rows[~test], labels[~test], rows[test], labels[test])
+
+
+def checked(own: OwnTasks, place: str, remedy: str) -> OwnTasks:
+    """Return the tasks if they can be learned and tested; EngramError says what is wrong.
+
+    ``remedy`` is what to do about a task that is too small.
+    """
+    for part, name in zip(own.parts, own.names, strict=True):
+        if not len(part.test):
+            raise EngramError(
+                f"The task {name!r} of {place} has nothing to test on, for no class has two "
+                f"examples: {remedy}."
+            )
+        if strangers := set(part.test_labels.tolist()) - set(part.train_labels.tolist()):
+            unknown = own.examples.class_names[min(strangers)]
+            raise EngramError(
+                f"The task {name!r} of {place} has test examples of {unknown!r}, which it has no "
+                "training examples of."
+            )
+    classes = {label for part in own.parts for label in part.train_labels.tolist()}
+    if len(classes) < 2:
+        raise EngramError(f"{place} must have two classes or more to tell apart, and has one.")
+    return own
+
+
+class OwnStream(SplitStream):
+    """The same tasks in the same order for every run; a seed shuffles within them.
+
+    With one head for all tasks ("shared") an output is a class, which keeps it when it returns,
+    and the classes met so far compete. With heads "by-task" every task has outputs of its own, so
+    a class that returns is learned afresh.
+    """
+
+    def __init__(
+        self,
+        own: OwnTasks,
+        seeds: Sequence[int],
+        tasks: int,
+        examples: int,
+        *,
+        settings: OwnSettings,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._own, self._settings = own, settings
+        self._by_task = settings.heads == "by-task"
+        self._own_parts = _with_own_outputs(own) if self._by_task else list(own.parts)
+        met = [np.unique(part.train_labels) for part in self._own_parts]
+        self.classes = int(max(numbers[-1] for numbers in met)) + 1
+        self.classes_per_task = max(map(len, met))
+        first = np.full(self.classes, len(met))  # the task that a class is met in
+        for task, numbers in reversed(list(enumerate(met))):
+            first[numbers] = task
+        self._first = torch.from_numpy(first).to(device)
+        self._met: Tensor | None = None  # [classes], which classes were met; None: all
+        super().__init__(own.examples, seeds, tasks, examples, tuning=False, device=device)
+
+    def _cut(self, seed: int) -> list[Part]:  # noqa: ARG002
+        return self._own_parts
+
+    def _training_examples(self, task: int) -> Examples:
+        self._met = None if int(self._first.max()) <= task else self._first <= task
+        return super()._training_examples(task)
+
+    def outputs(self, labels: Tensor) -> Tensor | None:
+        """Return the outputs of the classes met so far, or of each example's own task."""
+        if self._by_task:
+            return super().outputs(labels)
+        return None if self._met is None else self._met.expand(*labels.shape, -1)
+
+    def task_outputs(self, task: int) -> Tensor | None:  # type: ignore[override]
+        """Return the outputs of the classes met so far, or of one task."""
+        if self._by_task:
+            return super().task_outputs(task)
+        return None if self._met is None else self._met.expand(len(self.seeds), -1)
+
+    def facts(self) -> dict[str, float]:
+        """Return what a guess has: ``guess_percent``, the average accuracy of saying one class.
+
+        It is the class that is the most frequent in the tests, all tasks counting alike; with
+        heads by task, the most frequent of each task.
+        """
+        shares = np.array(
+            [
+                np.bincount(part.test_labels, minlength=self.classes) / len(part.test)
+                for part in self._own_parts[: self.tasks]
+            ]
+        )  # [T, classes]
+        guessed = shares.max(1).mean() if self._by_task else shares.mean(0).max()
+        return {"guess_percent": 100 * float(guessed)}
+
+    def _read_tests(self, task: int) -> Iterator[TestBatch]:
+        part = self._own_parts[task]
+        for start in range(0, len(part.test), _TEST_ROWS):
+            rows = part.test[start : start + _TEST_ROWS]
+            labels = torch.from_numpy(part.test_labels[start : start + _TEST_ROWS])
+            inputs = torch.from_numpy(np.ascontiguousarray(self._images.test_images[rows]))
+            yield TestBatch(inputs.to(self.device), labels.to(self.device))
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Take the inputs as they are."""
+        return inputs.float()
+
+
+def _with_own_outputs(own: OwnTasks) -> list[Part]:
+    """Return the tasks with outputs of their own, numbered from task to task."""
+    parts, start = list[Part](), 0
+    for part, name in zip(own.parts, own.names, strict=True):
+        classes = np.unique(part.train_labels)
+        if len(classes) < 2:
+            raise EngramError(
+                f"heads must be shared where a task has a single class, as {name!r} has, "
+                "not 'by-task': nothing would be left to tell apart."
+            )
+        train, test = (
+            start + np.searchsorted(classes, labels)
+            for labels in (part.train_labels, part.test_labels)
+        )
+        parts.append(Part(part.train, train, part.test, test))
+        start += len(classes)
+    return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnBenchmark(Benchmark):
+    """A benchmark that is read from somebody's own data, as its settings say.
+
+    A result is filed under ``address(checksum)``: what the data is called and the first digits of
+    its checksum. The checksum is of the tasks as they are trained on, so a setting that says how
+    to read the data is a ``place`` (see `engram.lab.settings`), and the path is no part of it.
+    """
+
+    like: str  # the paper's benchmark whose settings of the methods are the presets here
+    size: Callable[[Any], tuple[int, int]]  # tasks, and the examples of the longest
+    address: Callable[[str], str]
+    tuning_tasks: int = 0  # nobody has tasks to spare
+
+    def sized(self, settings: Settings) -> OwnBenchmark:
+        """Return the benchmark as large as it is with these settings."""
+        tasks, examples = self.size(settings)
+        return replace(self, paper_tasks=tasks, most_tasks=tasks, most_examples=examples)
+
+
+def own_benchmark(
+    kind: str,
+    called: str,
+    settings: type[Settings],
+    *,
+    like: str,
+    read: Callable[[Any], OwnTasks],
+    build: Callable[..., Stream],
+    stacks: int = 1,
+) -> OwnBenchmark:
+    """Return the benchmark of the tasks that ``read(settings)`` returns.
+
+    ``build`` is called as `Benchmark` says, with the tasks in front and without ``tuning``.
+    """
+
+    def size(chosen: Settings) -> tuple[int, int]:
+        own = read(chosen)
+        for remark in own.remarks:
+            _warn_once(remark)
+        return len(own.parts), max(len(part.train) for part in own.parts)
+
+    def checksum(chosen: Settings) -> str:
+        return read(chosen).checksum[:_DIGITS]
+
+    def built(
+        *given: Any,  # noqa: ANN401
+        settings: Settings,
+        tuning: bool = False,  # noqa: ARG001 (there are no tuning tasks)
+        **options: Any,  # noqa: ANN401
+    ) -> Stream:
+        return build(read(settings), *given, settings=settings, **options)
+
+    name = "-".join(filter(None, (kind, plain(called))))
+    return OwnBenchmark(
+        name=name,
+        settings=settings,
+        paper_tasks=0,
+        most_examples=0,
+        build=built,
+        checksum=checksum,
+        stacks=stacks,
+        like=like,
+        size=size,
+        address=lambda digits: f"{name}-{digits}",
+    )
+
+
+def own_place(kind: str, path: str) -> Path:
+    """Return the path that stands behind a kind of data, as in ``folder:PATH``."""
+    try:
+        place = Path(path).expanduser()
+        place.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # whoever reads it says what is missing
+    except (OSError, RuntimeError, ValueError) as error:  # no home; no name for a file
+        reason = getattr(error, "strerror", None) or error
+        raise EngramError(f"{kind}: must be followed by a path, not {path!r}: {reason}.") from error
+    return place
+
+
+@cache
+def _warn_once(remark: str) -> None:
+    _LOG.warning(on_one_line(remark))
+
+
+def filed(name: str, settings: type[Settings], like: str) -> OwnBenchmark:
+    """Return what a store of results knows as ``name``: the settings, but not the data."""
+
+    def refuse(*_: object, **__: object) -> Stream:
+        raise EngramError(
+            f"{name} is what results are filed under, not where the data is: "
+            f"that is given as {name.partition('-')[0]}:PATH."
+        )
+
+    return OwnBenchmark(
+        name=name,
+        settings=settings,
+        paper_tasks=0,
+        most_examples=0,
+        build=refuse,
+        checksum=lambda _: name[-_DIGITS:],
+        like=like,
+        size=lambda _: (1, 2**31 - 1),
+        address=lambda _: name,
+    )
+
+
+def is_filed(name: str, kind: str) -> bool:
+    """Whether a name is one that results of somebody's own data are filed under."""
+    return re.fullmatch(rf"{kind}-([a-z0-9]+-)*[0-9a-f]{{{_DIGITS}}}", name) is not None
+
+
+def plain(name: str) -> str:
+    """Return a name in small letters, digits and single hyphens.
+
+    >>> plain("Été 2024 (à Nice)")
+    'ete-2024-a-nice'
+    """
+    ascii_ = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_).strip("-")

@@ -1,0 +1,171 @@
+"""Streams of one's own tensors or arrays, from Python."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engram.errors import EngramError, shown
+from engram.lab.benchmarks.own_data import (
+    OwnBenchmark,
+    OwnSettings,
+    OwnStream,
+    OwnTasks,
+    checked,
+    held_out,
+    own_benchmark,
+    plain,
+)
+from engram.lab.benchmarks.registry import register
+from engram.lab.benchmarks.split import Part
+from engram.lab.benchmarks.stream import PERCEPTRONS
+from engram.lab.data import ImageSet
+from engram.lab.networks import MLP, Network, ResNet
+
+Pair = tuple[Tensor | NDArray[Any], Tensor | NDArray[Any]]
+_Arrays = tuple[NDArray[Any], NDArray[Any]]  # inputs, 8-bit or float32, and labels
+
+_HIDDEN = 256
+
+
+class TensorStream(OwnStream):
+    """Tensors as they are, but for 8-bit ones, which are scaled to [0, 1]."""
+
+    def network(self) -> Network:
+        """Return the reduced ResNet-18 for images [3, H, W], else two hidden layers of 256."""
+        if self._own.examples.train_images.ndim == 4:
+            return ResNet(self.classes)
+        return MLP((self.features, _HIDDEN, _HIDDEN, self.classes))
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Scale 8-bit inputs to [0, 1]."""
+        return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs.float()
+
+
+def from_tensors(
+    tasks: Sequence[Pair], tests: Sequence[Pair] | None = None, *, name: str = "tensors"
+) -> OwnBenchmark:
+    """Make tasks of ``(inputs, labels)`` pairs known to this process as the benchmark ``name``.
+
+    Inputs are [N, features] for a fully connected network, or [N, 3, height, width] for a
+    ResNet-18; labels are whole numbers or texts, [N]. ``tests`` has a pair for every task; without
+    them a share of every class of every task is held out (the setting ``test_share``).
+
+    >>> import engram.lab.protocol, engram.lab.benchmarks
+    >>> source = torch.Generator().manual_seed(0)
+    >>> tasks = []
+    >>> for turn in (0.0, 0.8, 1.6):  # the same two classes, turned from task to task
+    ...     labels = torch.randint(2, (100,), generator=source)
+    ...     angles = turn + 3.14 * labels + 0.1 * torch.randn(100, generator=source)
+    ...     tasks.append((torch.stack([angles.cos(), angles.sin()], 1), labels))
+    >>> mine = engram.lab.benchmarks.from_tensors(tasks, name="turning")
+    >>> spec = engram.lab.protocol.specify("turning", "mega-ii")
+    >>> outcome, = engram.lab.protocol.run(spec, seeds=[0])
+    >>> outcome.accuracy[-1]  # on each task, after the last
+    [1.0, 1.0, 1.0]
+    """
+    usual = plain(name) if isinstance(name, str) else ""
+    if not usual or name != usual:
+        raise EngramError(
+            f"name must be of small letters, digits and hyphens, as {usual or 'mine'!r}, "
+            f"not {shown(name)}."
+        )
+    train = _checked_arrays("tasks", tasks)
+    test = train if tests is None else _checked_arrays("tests", tests)
+    if len(test) != len(train) or test[0][0].shape[1:] != train[0][0].shape[1:]:
+        raise EngramError(
+            "tests must have a pair for each task, of the same shape: "
+            f"{_sizes(train)} in tasks, {_sizes(test)} in tests."
+        )
+    read = partial(_tasks, train, None if tests is None else test)
+    read(OwnSettings())  # so that what is wrong is said at once
+    images = train[0][0].ndim == 4
+    own = own_benchmark(
+        "tensors",
+        name,
+        OwnSettings,
+        like="split-cifar" if images else "permuted-mnist",
+        read=read,
+        build=TensorStream,
+        stacks=1 if images else PERCEPTRONS,
+    )
+    register(name, own)
+    return own
+
+
+def _tasks(train: list[_Arrays], test: list[_Arrays] | None, settings: OwnSettings) -> OwnTasks:
+    every = [*train, *(test or ())]
+    classes, labels = np.unique(np.concatenate([mine for _, mine in every]), return_inverse=True)
+    digest = hashlib.sha256()
+    for inputs, _ in every:
+        digest.update(f"{inputs.dtype} {inputs.shape}".encode() + inputs.tobytes())
+    sizes = np.cumsum([len(mine) for _, mine in every])[:-1]
+    rows = np.split(np.arange(len(labels)), sizes)
+    inputs = np.concatenate([mine for mine, _ in every])
+    examples = ImageSet(
+        inputs, labels, inputs, labels, tuple(map(str, classes)), digest.hexdigest()
+    )
+    parts = [
+        held_out(mine, labels[mine], task, settings.test_share)
+        if test is None
+        else Part(mine, labels[mine], rows[len(train) + task], labels[rows[len(train) + task]])
+        for task, mine in enumerate(rows[: len(train)])
+    ]
+    numbered = [f"task {task + 1}" for task in range(len(train))]
+    return checked(OwnTasks(examples, parts, numbered), "tasks", "give tests")
+
+
+def _sizes(arrays: Sequence[_Arrays]) -> str:
+    return f"{len(arrays)} of {list(arrays[0][0].shape[1:])}"
+
+
+def _checked_arrays(name: str, pairs: Sequence[Pair]) -> list[_Arrays]:
+    """Return the inputs and labels of each task; EngramError says what is wrong with one."""
+    if not isinstance(pairs, Sequence) or not pairs:
+        raise EngramError(f"{name} must be a list of pairs (inputs, labels), one for each task.")
+    arrays = [_pair(f"{name}[{place}]", pair) for place, pair in enumerate(pairs)]
+    first = arrays[0][0]
+    for place, (inputs, _) in enumerate(arrays):
+        if inputs.shape[1:] != first.shape[1:] or inputs.dtype != first.dtype:
+            raise EngramError(
+                f"{name}[{place}] must have inputs like those of {name}[0], {first.dtype} "
+                f"{list(first.shape[1:])}, not {inputs.dtype} {list(inputs.shape[1:])}."
+            )
+    return arrays
+
+
+def _pair(name: str, pair: Pair) -> _Arrays:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise EngramError(f"{name} must be a pair (inputs, labels), not a {type(pair).__name__}.")
+    inputs, labels = (_array(name, part) for part in pair)
+    images = inputs.ndim == 4 and inputs.shape[1] == 3
+    if not (inputs.ndim == 2 or images) or labels.shape != inputs.shape[:1] or not len(labels):
+        raise EngramError(
+            f"{name} must have inputs [N, features] or [N, 3, height, width] and labels [N], "
+            f"not {list(inputs.shape)} and {list(labels.shape)}."
+        )
+    if labels.dtype.kind not in "iubU":
+        raise EngramError(
+            f"The labels of {name} must be whole numbers or texts, not {labels.dtype}."
+        )
+    if inputs.dtype != np.uint8:
+        if inputs.dtype.kind not in "fiub":
+            raise EngramError(f"The inputs of {name} must be numbers, not {inputs.dtype}.")
+        inputs = inputs.astype(np.float32)
+        if not np.isfinite(inputs).all():
+            raise EngramError(f"The inputs of {name} must be finite, and one is not.")
+    return inputs, labels
+
+
+def _array(name: str, part: object) -> NDArray[Any]:
+    try:
+        return part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged, sparse, without values
+        raise EngramError(f"{name} must be of arrays, not {shown(part)}: {error}.") from error

@@ -1,0 +1,26 @@
+"""The data under the streams: official archives and folders, decoded once."""
+
+from engram.lab.data.catalogue import Source, checksum, load, sources
+from engram.lab.data.download import Progress, fetch
+from engram.lab.data.images import ImageSet
+from engram.lab.data.photos import Group, Photos, load_photos, natural
+from engram.lab.data.tables import Columns, read_table
+from engram.lab.data.weights import load_weights, weights_checksum
+
+__all__ = [
+    "Columns",
+    "Group",
+    "ImageSet",
+    "Photos",
+    "Progress",
+    "Source",
+    "checksum",
+    "fetch",
+    "load",
+    "load_photos",
+    "load_weights",
+    "natural",
+    "read_table",
+    "sources",
+    "weights_checksum",
+]

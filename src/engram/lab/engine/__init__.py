@@ -1,0 +1,33 @@
+"""Stacked training: R runs as one, on resident data."""
+
+from engram.lab.benchmarks import Batch
+from engram.lab.engine.cuda_graphs import (
+    TOGETHER,
+    WARM_UP,
+    CudaGraphFunction,
+    CudaGraphLoop,
+    capturing,
+    unchecked,
+)
+from engram.lab.engine.loss import Objective, cross_entropy
+from engram.lab.engine.memory import Bank, ExampleStore
+from engram.lab.engine.rows import ByRun, Rows, RuleByRun, absorbed, gram
+
+__all__ = [
+    "TOGETHER",
+    "WARM_UP",
+    "Bank",
+    "Batch",
+    "ByRun",
+    "CudaGraphFunction",
+    "CudaGraphLoop",
+    "ExampleStore",
+    "Objective",
+    "Rows",
+    "RuleByRun",
+    "absorbed",
+    "capturing",
+    "cross_entropy",
+    "gram",
+    "unchecked",
+]

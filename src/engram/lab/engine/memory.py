@@ -1,0 +1,280 @@
+"""Examples that R stacked runs hold on the device: the store, and the memory of replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.lab.benchmarks import Batch, Examples, Stream
+from engram.lab.engine.replay_plan import (
+    ReplayPlan,
+    kept_slots,
+    read_by_task,
+    read_growing,
+    read_pooled,
+)
+from engram.memory import Ledger
+
+
+class ExampleStore:
+    """Examples of R runs in columns by name: inputs, labels, logits, whatever a policy needs.
+
+    Every column is [R, n, ...], one row for each example of each run. Who is held, and where, is
+    a policy's to say. Where ``rows`` are asked for, they count through all runs, as `flat` makes
+    them of each run's own.
+
+    >>> store = ExampleStore({"labels": torch.tensor([[5, 6], [7, 8]])})
+    >>> rows = store.flat(torch.tensor([[1], [0]]))  # the first run's second, the second's first
+    >>> store.write(rows, labels=torch.tensor([[4], [9]]))
+    >>> store["labels"].tolist(), store.read(rows, "labels")[0].tolist()
+    ([[5, 4], [9, 8]], [[4], [9]])
+    """
+
+    def __init__(self, columns: Mapping[str, Tensor]) -> None:
+        self.columns = dict(columns)
+
+    @classmethod
+    def zeros(cls, length: int, like: Mapping[str, Tensor]) -> ExampleStore:
+        """Return a store of so many empty rows for each run, for columns [R, n, ...] like these."""
+        return cls(
+            {
+                name: column.new_zeros(len(column), length, *column.shape[2:])
+                for name, column in like.items()
+            }
+        )
+
+    @classmethod
+    def loaded(
+        cls,
+        saved: Mapping[str, Tensor] | Sequence[Tensor],
+        names: Sequence[str],
+        device: torch.device,
+    ) -> ExampleStore:
+        """Return a store of copies of saved columns: by name or, from older versions, in order."""
+        columns = saved if isinstance(saved, Mapping) else dict(zip(names, saved, strict=True))
+        return cls({name: column.to(device, copy=True) for name, column in columns.items()})
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.columns[name]
+
+    @property
+    def length(self) -> int:
+        """The number of rows of each run."""
+        return next(iter(self.columns.values())).shape[1]
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes that one example takes."""
+        return sum(
+            column.nbytes // max(1, column.shape[0] * column.shape[1])
+            for column in self.columns.values()
+        )
+
+    def flat(self, rows: Tensor) -> Tensor:
+        """Turn rows of each run, [R, ...], into rows of the store."""
+        first = self.length * torch.arange(len(rows), device=rows.device)
+        return rows + first.view(-1, *[1] * (rows.ndim - 1))
+
+    def read(self, rows: Tensor, *names: str) -> list[Tensor]:
+        """Return some columns of rows [R, B], as [R, B, ...] each."""
+        found = (
+            self.columns[name].flatten(0, 1).index_select(0, rows.reshape(-1)) for name in names
+        )
+        return [column.view(*rows.shape, *column.shape[1:]) for column in found]
+
+    def write(self, rows: Tensor, **values: Tensor) -> None:
+        """Put values [R, B, ...] into some columns of rows [R, B], none of which occurs twice."""
+        for name, new in values.items():
+            self.columns[name].flatten(0, 1)[rows.reshape(-1)] = new.flatten(0, 1)
+
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Copy all columns of rows [m] to other rows [m]."""
+        for column in self.columns.values():
+            flat = column.flatten(0, 1)
+            flat.index_copy_(0, target, flat.index_select(0, source))
+
+    def part(self, rows: slice) -> ExampleStore:
+        """Return these rows of each run, as views."""
+        return ExampleStore({name: column[:, rows] for name, column in self.columns.items()})
+
+    def select(self, rows: Tensor) -> ExampleStore:
+        """Return a store of copies of each run's rows [R, m]."""
+        return ExampleStore(
+            dict(zip(self.columns, self.read(self.flat(rows), *self.columns), strict=True))
+        )
+
+    def joined(self, others: ExampleStore) -> ExampleStore:
+        """Return a store of these examples and, behind them, the others."""
+        return ExampleStore(
+            {name: torch.cat([column, others[name]], 1) for name, column in self.columns.items()}
+        )
+
+    def copied(self) -> dict[str, Tensor]:
+        """Return copies of all columns, for a checkpoint."""
+        return {name: column.clone() for name, column in self.columns.items()}
+
+
+class Bank:
+    """What R runs remember for replay: one ledger each, one store of examples for all.
+
+    The ledgers decide who stays; they see labels and never an image. Which examples every step
+    of a task reads is drawn when the task begins, so nothing is chosen inside the loop. Nothing is
+    copied there either: a task's examples lie in the store behind those that are held, and all that
+    is planned is rows of it. Once the task has ended, those of them that are held move to the
+    front, and their room is the next task's.
+    """
+
+    def __init__(
+        self,
+        ledgers: Sequence[Ledger],
+        seeds: Sequence[int],
+        capacity: int,
+        stream: Stream,
+        device: torch.device,
+    ) -> None:
+        self.ledgers = list(ledgers)
+        self.seeds = tuple(seeds)
+        self.stream = stream
+        self.device = device
+        self.planned: ReplayPlan | None = None
+        self._capacity = capacity
+        self._store: ExampleStore | None = None  # of capacity + N rows for each run
+        self._staged = False  # whether the current task's examples are there
+        self._request: dict[str, Any] = {}  # the last call of plan(), and the ledgers before it
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that one run's examples take."""
+        return 0 if self._store is None else self._store.row_nbytes * self._capacity
+
+    def stage_examples(self, examples: Examples, **more: Tensor) -> Examples:
+        """Put the examples of a task to come into the store, and return them as they lie there.
+
+        There may be ``more`` columns, [R, N, ...] each, beside their inputs and labels; a method
+        that writes into one of them later finds what it wrote in `read`.
+        """
+        columns = {**examples._asdict(), **more}
+        length = self._capacity + examples.labels.shape[1]
+        if self._store is None or self._store.length != length:
+            self._make_room(columns, length)
+        assert self._store is not None
+        staged = self._store.part(slice(self._capacity, None))
+        for name, new in columns.items():
+            staged[name].copy_(new)
+        self._staged = True
+        return Examples(staged["inputs"], staged["labels"])
+
+    def plan(self, task: int, labels: Tensor, batch_size: int, count: int, per_task: bool) -> None:
+        """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
+
+        Every step reads ``count`` of all available examples or, with ``per_task``, up to that
+        many of each finished task, a part of the batch for each.
+        """
+        self._request = {
+            "ledgers": [ledger.state_dict() for ledger in self.ledgers],
+            "task": task,
+            "labels": labels.clone(),  # which may lie in the store
+            "batch_size": batch_size,
+            "count": count,
+            "per_task": per_task,
+        }
+        coming = labels.cpu().numpy()
+        if self.ledgers[0].policy.include_current:
+            reads, kept = read_growing(
+                self.ledgers, self.seeds, task, coming, batch_size, count, self._capacity
+            )
+        else:
+            steps = -(-coming.shape[1] // batch_size)
+            reads = (
+                read_by_task(self.ledgers, count, self._capacity)
+                if per_task
+                else read_pooled(
+                    self.ledgers, self.seeds, task, steps, count, self._capacity, self.device
+                )
+            )
+            kept = kept_slots(self.ledgers, task, coming)
+        self.planned = ReplayPlan(reads, kept, self._capacity, self.device)
+
+    def reference(self, step: int) -> Batch | None:
+        """Return the reference batch of a step, as planned."""
+        found = self.read(step, "inputs", "labels")
+        if found is None:
+            return None
+        (inputs, labels), weights, groups = found
+        batch = self.stream.batch(inputs, labels)
+        return batch._replace(weights=weights, groups=groups)
+
+    def read(self, step: int, *names: str) -> tuple[list[Tensor], Tensor | None, int] | None:
+        """Return columns of what a step reads, [R, B, ...] each, its weights and its groups."""
+        store = self._staged_store()
+        planned = self.planned.reads(step) if self.planned else None
+        if planned is None:
+            return None
+        rows, weights, groups = planned
+        return store.read(rows, *names), weights, groups
+
+    def end_task(self) -> None:
+        """Make everything held available to the tasks that follow."""
+        if self.planned is not None:
+            target, source = self.planned.moves
+            self._staged_store().move(source, target)
+        self._staged = False
+        for ledger in self.ledgers:
+            ledger.end_task()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is held, and the plan of the current task as it can be drawn again."""
+        ledgers = [ledger.state_dict() for ledger in self.ledgers]
+        return {"request": self._request, "table": self._held(), "ledgers": ledgers}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where ``state_dict`` was taken; the current task is to be staged again."""
+        if state["request"]:
+            request = state["request"] | {"labels": state["request"]["labels"].to(self.device)}
+            self._load_ledgers(request.pop("ledgers"))
+            self.plan(**request)
+        self._load_ledgers(state["ledgers"])
+        self._store, self._staged = None, False
+        if state["table"] is not None:
+            held = ExampleStore.loaded(state["table"], Examples._fields, self.device)
+            shape = len(self.ledgers), self._capacity
+            if any(column.shape[:2] != shape for column in held.columns.values()):
+                raise EngramError(
+                    f"The state must have {self._capacity} examples in memory for each of "
+                    f"{len(self.ledgers)} runs, which that of an earlier version has not."
+                )
+            self._store = held
+
+    def _load_ledgers(self, states: Sequence[dict[str, Any]]) -> None:
+        for ledger, state in zip(self.ledgers, states, strict=True):
+            ledger.load_state_dict(state)
+
+    def _staged_store(self) -> ExampleStore:
+        if self._store is None or not self._staged:
+            raise EngramError(
+                "A task's examples must be staged before its steps: whoever trains a method calls "
+                "its `stage_examples`."
+            )
+        length = self._store.length
+        if self.planned is not None and self.planned.length != length:
+            planned, staged = (each - self._capacity for each in (self.planned.length, length))
+            raise EngramError(
+                f"The examples staged must be as many as planned: {planned}, not {staged}."
+            )
+        return self._store
+
+    def _held(self) -> dict[str, Tensor] | None:
+        """Return copies of the columns that are held, [R, capacity, ...]."""
+        return None if self._store is None else self._store.part(slice(self._capacity)).copied()
+
+    def _make_room(self, like: Mapping[str, Tensor], length: int) -> None:
+        """Give the store so many rows for each run; what is held stays."""
+        held = self._held()
+        self._store = None  # its room may be needed
+        self._store = ExampleStore.zeros(length, like)
+        for name, column in (held or {}).items():
+            self._store[name][:, : self._capacity] = column

@@ -1,0 +1,254 @@
+"""Rows of gradients for R stacked runs: the seam between networks and rules.
+
+``Rows.step`` is a step of every method that mixes gradients: losses and rows, their dot products,
+the rule's weights, and the update along the mixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, groupby
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.gradients import Mix
+from engram.kernels import triton_works
+from engram.lab.benchmarks import Batch
+from engram.lab.engine.loss import Objective, cross_entropy
+from engram.lab.networks import Branches, Network, aligned_empty
+from engram.rules import Rule
+
+_FEW_ROWS = 3
+_MOST_ROWS = 128  # whose dot products a kernel holds
+
+ByRun: TypeAlias = float | Tensor
+"""A number for all runs of a stack or, as a tensor [R, 1], one for each."""
+
+
+class Rows:
+    """Room for n gradients of R runs, and the step they make.
+
+    ``parameters`` [R, d] belong to the caller and are updated in place; ``buffers`` [R, b] are
+    the network's running averages, which training passes move.
+    """
+
+    compare: bool = False
+    """Whether a step tells the rows' dot products even where its rule can do without."""
+
+    def __init__(self, network: Network, parameters: Tensor) -> None:
+        self.network = network
+        self.parameters = parameters
+        self.buffers = network.initial_buffers(parameters)
+        self._rows = parameters.new_empty(parameters.shape[0], 0, parameters.shape[1])
+
+    def gradient(
+        self,
+        batch: Batch,
+        row: Tensor,
+        objective: Objective = cross_entropy,
+        *,
+        training: bool = True,
+    ) -> Tensor:
+        """Write the gradient of the batch's loss into ``row`` [R, d] and return the losses [R].
+
+        What is measured rather than learned is measured with ``training`` off: by the running
+        averages, which stay as they are.
+        """
+        return self.gradients(batch, row.unsqueeze(1), objective, training=training).squeeze(1)
+
+    def gradients(
+        self,
+        batch: Batch,
+        rows: Tensor,
+        objective: Objective = cross_entropy,
+        *,
+        training: bool = True,
+    ) -> Tensor:
+        """Write the gradients of a batch's parts into rows [R, groups, d]; return their losses."""
+        losses = [
+            self._pass(part, row, self.buffers, objective, training=training)
+            for part, row in self._passes(batch, rows)
+        ]
+        return torch.cat(losses, 1)
+
+    def _pass(
+        self,
+        batch: Batch,
+        rows: Tensor,
+        buffers: Tensor,
+        objective: Objective = cross_entropy,
+        *,
+        training: bool = True,
+    ) -> Tensor:
+        logits, tape = self.network.forward(
+            self.parameters, batch.inputs, buffers, weights=batch.weights, training=training
+        )
+        losses, at_logits = objective(logits, batch)
+        self.network.backward(self.parameters, tape, at_logits, rows)
+        return losses
+
+    def of(self, current: Batch, reference: Batch | None) -> tuple[Tensor, Tensor]:
+        """Return losses [R, n] and rows [R, n, d]; row 0 is the current batch's.
+
+        The reference goes first, as in the paper's runs: it matters to running averages.
+        """
+        count = 1 + (reference.groups if reference else 0)
+        if self._rows.shape[1] < count:
+            self._rows = aligned_empty(
+                self.parameters, len(self.parameters), count, self.network.size
+            )
+        rows = self._rows[:, :count]
+        if reference is None:
+            return self.gradients(current, rows), rows
+        if rows.is_cuda:
+            losses = self._side_by_side(
+                [*self._passes(reference, rows[:, 1:]), (current, rows[:, :1])]
+            )
+        else:
+            losses = [self.gradients(reference, rows[:, 1:]), self.gradients(current, rows[:, :1])]
+        return torch.cat([losses.pop(), *losses], -1), rows
+
+    def _passes(self, batch: Batch, rows: Tensor) -> list[tuple[Batch, Tensor]]:
+        """Return the passes that a batch takes, each with the rows it fills."""
+        if batch.groups == 1 or not self.network.buffer_size:
+            return [(batch, rows)]
+        # Each part has its own batch statistics, and moves the running averages in its turn.
+        return list(zip(_parts(batch), torch.split(rows, 1, 1), strict=True))
+
+    def _side_by_side(self, passes: Sequence[tuple[Batch, Tensor]]) -> list[Tensor]:
+        """Make training passes that leave a GPU room for one another, and return their losses.
+
+        What they gather for the running averages is kept apart and moved there afterwards, in
+        their order.
+        """
+        apart = self.buffers.new_zeros(len(passes), *self.buffers.shape)
+        losses, branches = list[Tensor](), Branches(self.parameters.device)
+        for (batch, rows), gathered in zip(passes, apart, strict=True):
+            with branches.branch():
+                losses.append(self._pass(batch, rows, gathered))
+        branches.join()
+        if self.network.buffer_size:
+            for gathered in apart:
+                self.buffers.mul_(1 - self.network.momentum).add_(gathered)
+        return losses
+
+    def step(
+        self, rule: Rule, learning_rate: ByRun, current: Batch, reference: Batch | None
+    ) -> Mix:
+        """Take one step of gradient descent along the mixture that the rule asks for."""
+        losses, rows = self.of(current, reference)
+        matrix = gram(rows) if reference and (rule.needs_gram or self.compare) else None
+        weights = rule(losses, matrix if rule.needs_gram else None)
+        if reference is None:
+            self.descend(rows[:, 0], learning_rate)
+        else:
+            descend_along(self.parameters, rows, weights, learning_rate)
+        return Mix(losses, matrix, weights)
+
+    def descend(self, update: Tensor, learning_rate: ByRun) -> None:
+        """Take one plain step of gradient descent."""
+        update, rate = absorbed(update, learning_rate)
+        self.parameters.sub_(update, alpha=rate)
+
+
+def _parts(batch: Batch) -> list[Batch]:
+    """Return a batch's parts as batches of their own."""
+    inputs, labels = (tensor.chunk(batch.groups, 1) for tensor in batch[:2])
+    weights, outputs = (
+        [None] * batch.groups if tensor is None else tensor.chunk(batch.groups, 1)
+        for tensor in (batch.weights, batch.outputs)
+    )
+    parts = zip(inputs, labels, weights, outputs, strict=True)
+    return [Batch(images, classes, shares, 1, mask) for images, classes, shares, mask in parts]
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return the dot products [R, n, n] of rows [R, n, d]."""
+    count = rows.shape[1]
+    if _have_kernels(rows):
+        from engram.kernels import rows as kernels
+
+        return kernels.gram(rows)
+    if not rows.is_cuda or count > _FEW_ROWS:
+        return torch.bmm(rows, rows.transpose(1, 2))
+    # A batched product this thin keeps a GPU waiting; multiplying and summing does not.
+    squares = torch.linalg.vector_norm(rows, dim=-1).square_()
+    entries = {(i, i): squares[:, i] for i in range(count)}
+    for i, j in combinations(range(count), 2):
+        entries[i, j] = entries[j, i] = (rows[:, i] * rows[:, j]).sum(-1)
+    ordered = [entries[i, j] for i in range(count) for j in range(count)]
+    return torch.stack(ordered, -1).view(-1, count, count)
+
+
+def descend_along(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: ByRun) -> None:
+    """Take a step along the mixture, w <- w - rate * (weights @ rows), of parameters [R, d]."""
+    weights, rate = absorbed(weights, learning_rate)
+    if _have_kernels(rows, parameters):
+        from engram.kernels import rows as kernels
+
+        kernels.descend(parameters, rows, weights, rate)
+    elif rows.is_cuda and rows.shape[1] <= _FEW_ROWS:
+        for row, weight in zip(rows.unbind(1), weights.unbind(1), strict=True):
+            parameters.addcmul_(row, weight.unsqueeze(-1), value=-rate)
+    else:
+        parameters.unsqueeze(1).baddbmm_(weights.unsqueeze(1), rows, alpha=-rate)
+
+
+def _have_kernels(rows: Tensor, *others: Tensor) -> bool:
+    """Whether there are kernels that read the rows of a GPU once.
+
+    Numbers of a row have to lie one behind the other, and those of the others too.
+    """
+    dense = all(tensor.stride(-1) == 1 for tensor in (rows, *others))
+    return 2 <= rows.shape[1] <= _MOST_ROWS and dense and triton_works(rows)
+
+
+def absorbed(tensor: Tensor, number: ByRun) -> tuple[Tensor, float]:
+    """Return a tensor [R, ...] and a number for all runs, whose product is that of the two given.
+
+    One number for each run goes into the tensor, and 1 is left.
+    """
+    if not isinstance(number, Tensor):
+        return tensor, number
+    return tensor * number.view(-1, *[1] * (tensor.dim() - 1)), 1.0
+
+
+class RuleByRun(Rule):
+    """Weighs the rows of every run, [R, rows], by a rule of its own; all rules are of one kind.
+
+    Neighbours with equal rules are weighed together: a rule for each of k values costs k kernels.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.needs_gram, self.reference = rules[0].needs_gram, rules[0].reference
+        self._rules = tuple(rules)
+        self._parts = list[tuple[Rule, slice]]()
+        start = 0
+        for rule, alike in groupby(rules):
+            end = start + len(list(alike))
+            self._parts.append((rule, slice(start, end)))
+            start = end
+
+    def of(self, run: int) -> Rule:
+        """Return the rule of one run."""
+        return self._rules[run]
+
+    def _check(self, losses: Tensor, gram: Tensor | None) -> None:
+        super()._check(losses, gram)
+        if losses.dim() != 2 or len(losses) != len(self._rules):
+            raise EngramError(
+                f"losses must have the shape [{len(self._rules)}, rows], a row for each run, "
+                f"not {list(losses.shape)}."
+            )
+
+    def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        return self._weigh(losses, gram)
+
+    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        parts = [
+            rule(losses[part], None if gram is None else gram[part]) for rule, part in self._parts
+        ]
+        return torch.cat(parts)

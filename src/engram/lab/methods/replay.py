@@ -1,0 +1,130 @@
+"""The methods that mix gradients: one implementation, a rule and a memory each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.gradients import Mix
+from engram.lab.benchmarks import Examples
+from engram.lab.engine import Bank, Batch
+from engram.lab.methods.method import FinishedTask, Method, MethodSettings, Setup
+from engram.lab.settings import Scalar, setting
+from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
+from engram.rules import Rule
+
+
+@dataclass(frozen=True)
+class ReplaySettings(MethodSettings):
+    """Settings of every method with an episodic memory."""
+
+    reference_batch: int = setting(256, "examples of the memory in a step", least=1)
+    memory_per_class: int = setting(25, "examples kept of each class of each task", least=1)
+    memory: Literal["ring", "sample", "reservoir", "fifo"] = setting(
+        "ring",
+        "ring, sample: of finished tasks alone, as in the paper's runs; "
+        "reservoir, fifo: the current task included (fifo is Algorithm 1 as printed)",
+    )
+
+
+PRESETS: dict[str, dict[str, Scalar]] = {
+    "split-cifar": {"learning_rate": 0.03, "memory_per_class": 13},
+    "split-cub": {
+        "learning_rate": 0.03,
+        "memory_per_class": 5,
+        "reference_batch": 128,
+        "memory": "sample",
+    },
+    "split-awa": {
+        "learning_rate": 0.01,
+        "memory_per_class": 20,
+        "reference_batch": 128,
+        "memory": "sample",
+    },
+}
+"""The paper's settings of every method with an episodic memory; MNIST's are the defaults."""
+
+
+def with_presets(more: Mapping[str, Mapping[str, Scalar]]) -> dict[str, Mapping[str, Scalar]]:
+    """Return the presets with a method's own beside them."""
+    return {name: {**PRESETS.get(name, {}), **more.get(name, {})} for name in {**PRESETS, **more}}
+
+
+class Replay(Method):
+    """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
+
+    settings: ReplaySettings
+
+    def __init__(self, setup: Setup, settings: ReplaySettings, rule: Rule) -> None:
+        super().__init__(setup, settings)
+        self.rule = rule
+        # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
+        self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
+        stream = setup.stream
+        # However much is allowed, there is nothing to keep beyond the stream's examples.
+        shown = stream.examples * stream.passes
+        per_task = min(settings.memory_per_class * stream.classes_per_task, shown)
+        capacity = per_task * stream.tasks
+        policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
+            "ring": lambda: ClassRing(settings.memory_per_class),
+            "sample": lambda: ClassSample(settings.memory_per_class),
+            "reservoir": lambda: Reservoir(capacity),
+            "fifo": lambda: Fifo(capacity),
+        }
+        if rule.reference == "per task" and settings.memory in ("reservoir", "fifo"):
+            raise EngramError(
+                f"memory must be ring or sample for a method with a gradient for each past task, "
+                f"not {settings.memory!r}."
+            )
+        ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
+        device = self.parameters.device
+        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device)
+
+    def stage_examples(self, examples: Examples) -> Examples:
+        """Put the examples into the memory's table, where its plan finds those that will stay."""
+        return self.bank.stage_examples(examples)
+
+    def begin_task(self, task: int, labels: Tensor) -> None:
+        """Plan what the task's steps will read from the memory, and what it will keep."""
+        self.bank.plan(
+            task,
+            labels,
+            self.settings.batch_size,
+            self.settings.reference_batch,
+            per_task=self.rule.reference == "per task",
+        )
+
+    def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
+        """Take the step; what is to be remembered of the batch was staged there."""
+        reference = self.bank.reference(step)
+        return self.rows.step(self.rule, self.learning_rate, batch, reference)
+
+    def kind(self, step: int) -> Hashable:
+        """Tell steps apart by whether they read anything."""
+        return self.bank.planned.kind(step) if self.bank.planned else None
+
+    def locate(self, position: Tensor | None) -> None:
+        """Let the memory's plan be read at the device's step."""
+        if self.bank.planned:
+            self.bank.planned.position = position
+
+    def end_task(self, task: int, finished: FinishedTask) -> None:  # noqa: ARG002
+        """Let the tasks that follow read what this one left."""
+        self.bank.end_task()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next step depends on, the memory included."""
+        return super().state_dict() | {"bank": self.bank.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where ``state_dict`` was taken."""
+        super().load_state_dict(state)
+        self.bank.load_state_dict(state["bank"])
+
+    def facts(self) -> dict[str, int]:
+        """Return what the method holds, for one run."""
+        return super().facts() | {"memory_bytes": self.bank.nbytes}

@@ -1,0 +1,21 @@
+"""Networks as functions of flat parameter vectors, stacked over runs."""
+
+from engram.lab.networks.gpu import Branches, rounding
+from engram.lab.networks.mlp import MLP
+from engram.lab.networks.network import Network, Progressive, aligned_empty, stacked
+from engram.lab.networks.progressive_mlp import ProgressiveMLP
+from engram.lab.networks.progressive_resnet import ProgressiveResNet
+from engram.lab.networks.resnet import ResNet
+
+__all__ = [
+    "MLP",
+    "Branches",
+    "Network",
+    "Progressive",
+    "ProgressiveMLP",
+    "ProgressiveResNet",
+    "ResNet",
+    "aligned_empty",
+    "rounding",
+    "stacked",
+]

@@ -1,0 +1,222 @@
+"""What a run is, completely: everything that decides its numbers, apart from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+from engram.errors import EngramError, shown, unknown
+from engram.lab.benchmarks import PRESETS, Benchmark, OwnBenchmark, Preset, check_tasks
+from engram.lab.benchmarks import benchmark as find_benchmark
+from engram.lab.methods import Entry, MethodSettings, method_entry
+from engram.lab.settings import Scalar, Settings, check_whole, parse
+
+_NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
+_MOST_PASSES = 100
+
+Split = Literal["training", "tuning"]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A benchmark, a method and all settings. ``specify`` makes one and checks it."""
+
+    benchmark: str
+    method: str
+    tasks: int
+    examples: int  # at most, in each task
+    settings: Mapping[str, Scalar] = field(default_factory=dict)  # complete
+    split: Split = "training"
+    passes: int = 1  # over the examples of each task
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "examples", "passes"):
+            check_whole(name, getattr(self, name))
+        _check_name(self.split)
+        if self.split == "training" and self.passes != 1:
+            raise EngramError(
+                f"passes must be 1 on training tasks, as a benchmark allows one, not {self.passes}."
+            )
+        if not 1 <= self.passes <= _MOST_PASSES:
+            raise EngramError(f"passes must be from 1 to {_MOST_PASSES}, not {self.passes}.")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a result is filed under: the spec, the data, the versions of the numerics.
+
+        The data is looked at when a spec is first asked, and never again.
+        """
+        return dict(self._identity)
+
+    def check_data(self) -> None:
+        """Refuse data that has been changed since the identity was first asked for, if it was."""
+        before = vars(self).get("_identity")
+        now = find_benchmark(self.benchmark).checksum(self.stream_settings()) if before else None
+        if before and now != before["data"]:
+            raise EngramError(
+                f"The data of {self.benchmark} was changed after the command was given: give it "
+                "again to run on the data as it is now."
+            )
+
+    def description(self) -> dict[str, Any]:
+        """Return the identity less the data, which need not be at hand."""
+        described = asdict(self) | {
+            "settings": {
+                name: value
+                for name, value in sorted(self.settings.items())
+                if self._counts(name, value)
+            },
+            "numerics": [_NUMERICS, method_entry(self.method).numerics],
+        }
+        if self.passes == 1:  # as it is in results from before there were more
+            del described["passes"]
+        return described
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        stream = find_benchmark(self.benchmark)
+        identity = self.description() | {"data": stream.checksum(self.stream_settings())}
+        if isinstance(stream, OwnBenchmark):  # it is found by its path, which does not matter
+            identity["benchmark"] = stream.address(identity["data"])
+        return identity
+
+    def _counts(self, name: str, value: Scalar) -> bool:
+        """Whether a setting is part of what a result is filed under."""
+        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
+        (mine,) = (item for kind in kinds for item in fields(kind) if item.name == name)
+        marks = mine.metadata
+        return not (marks["place"] or (marks["later"] and value == mine.default))
+
+    def method_settings(self) -> MethodSettings:
+        """Return the method's share of the settings."""
+        chosen: MethodSettings = _pick(method_entry(self.method).settings, self.settings)
+        return chosen
+
+    def stream_settings(self) -> Any:  # noqa: ANN401 (each stream has its own)
+        """Return the stream's share of the settings."""
+        return _pick(find_benchmark(self.benchmark).settings, self.settings)
+
+
+def specify(
+    benchmark: str,
+    method: str,
+    *,
+    tasks: int | None = None,
+    examples: int | None = None,
+    overrides: Mapping[str, str] | None = None,
+    split: Split = "training",
+    passes: int = 1,
+) -> Spec:
+    """Return the spec with the paper's settings for this benchmark, less what is overridden.
+
+    A preset's name stands for a benchmark with tasks, examples and settings of its own.
+    """
+    if not isinstance(overrides, Mapping | None):
+        raise EngramError(f"overrides must be texts by setting, not {shown(overrides)}.")
+    _check_name(split)
+    preset = PRESETS.get(benchmark) if isinstance(benchmark, str) else None
+    if preset is not None:
+        benchmark, examples = preset.benchmark, preset.examples if examples is None else examples
+        tasks = preset.tasks if tasks is None and split == "training" else tasks
+    stream, entry = find_benchmark(benchmark), method_entry(method)
+    mine, others = _overridden(stream, entry, dict(overrides or {}))
+    options = stream.settings(**others)
+    if isinstance(stream, OwnBenchmark):
+        _check_split(stream, split)
+        stream = stream.sized(options)
+    tasks = _tasks(stream, tasks, tuning=split == "tuning")
+    examples = stream.most_examples if examples is None else examples
+    check_whole("examples", examples)
+    if not 1 <= examples <= stream.most_examples:
+        raise EngramError(
+            f"examples must be from 1 to {stream.most_examples} for {benchmark}, not {examples}."
+        )
+    chosen = entry.settings(**_usual(stream, entry, preset, tasks) | mine)
+    if chosen.batch_size > examples:
+        raise EngramError(
+            f"batch_size must be at most the {examples} examples of a task, "
+            f"not {chosen.batch_size}."
+        )
+    settings = chosen.as_dict() | options.as_dict()
+    return Spec(benchmark, method, tasks, examples, settings, split, passes)
+
+
+def _check_name(split: object) -> None:
+    if not isinstance(split, str) or split not in get_args(Split):
+        raise unknown("split", split, get_args(Split))
+
+
+def _check_split(stream: OwnBenchmark, split: str) -> None:
+    if split == "tuning":
+        raise EngramError(
+            f"{stream.name} has no tasks to tune on apart from those that it trains on: "
+            "choose settings with --set, on data that you keep for it."
+        )
+
+
+def _tasks(stream: Benchmark, asked: int | None, *, tuning: bool) -> int:
+    if asked is None:
+        return stream.tuning_tasks if tuning else stream.paper_tasks
+    check_tasks(asked)
+    most = stream.tuning_tasks if tuning else stream.most_tasks
+    if stream.most_tasks is not None and most is not None and asked > most:
+        kind = "tuning tasks" if tuning else "tasks"
+        raise EngramError(f"{kind} must be at most {most} for {stream.name}, not {asked}.")
+    return asked
+
+
+def _pick(kind: type[Any], values: Mapping[str, Scalar]) -> Any:  # noqa: ANN401
+    return kind(**{item.name: values[item.name] for item in fields(kind)})
+
+
+class SettingHelp(NamedTuple):
+    """A setting that ``--set`` takes."""
+
+    name: str
+    value: Scalar
+    help: str
+
+
+def settings_help(benchmark: str, method: str) -> list[SettingHelp]:
+    """Return the settings that a method takes on a benchmark, with their values and meaning."""
+    preset = PRESETS.get(benchmark) if isinstance(benchmark, str) else None
+    stream = find_benchmark(preset.benchmark if preset else benchmark)
+    entry = method_entry(method)  # one's own data need not be read to tell
+    tasks = preset.tasks if preset else stream.paper_tasks
+    chosen = entry.settings(**_usual(stream, entry, preset, tasks))
+    values = chosen.as_dict() | stream.settings().as_dict()
+    return [
+        SettingHelp(item.name, values[item.name], item.metadata["help"])
+        for kind in _kinds(stream, entry)
+        for item in fields(kind)
+    ]
+
+
+def _overridden(
+    stream: Benchmark, entry: Entry, texts: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is overridden of the method's settings, and of the stream's."""
+    mine, others = ({item.name for item in fields(kind)} for kind in _kinds(stream, entry))
+    for name in texts:
+        if name not in mine | others:
+            raise unknown(f"setting of {entry.name} on {stream.name}", name, mine | others)
+    return (
+        dict(parse(entry.settings, {name: texts[name] for name in texts if name in mine})),
+        dict(parse(stream.settings, {name: texts[name] for name in texts if name not in mine})),
+    )
+
+
+def _usual(stream: Benchmark, entry: Entry, preset: Preset | None, tasks: int) -> dict[str, Any]:
+    """Return the values of a method's settings that a benchmark has of its own."""
+    if isinstance(stream, OwnBenchmark):
+        values = dict(entry.presets.get(stream.like, {}))
+        values.pop("memory_size", None)  # which is for as many classes and tasks as the paper has
+        return values
+    known = {item.name for item in fields(entry.settings)}
+    more = preset.settings(known, tasks) if preset else {}
+    return {**entry.presets.get(stream.name, {}), **more}
+
+
+def _kinds(stream: Benchmark, entry: Entry) -> tuple[type[Settings], type[Settings]]:
+    return entry.settings, stream.settings

@@ -1,0 +1,336 @@
+"""A run from beginning to end: one pass over its tasks, measured along the way.
+
+`run` reads from top to bottom: data and method, what a checkpoint holds, then task after task and
+batch after batch. A step is ``method.observe``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from engram.errors import EngramError
+from engram.kernels import starting
+from engram.lab.benchmarks import Examples, Stream, benchmark
+from engram.lab.engine import CudaGraphLoop, RuleByRun
+from engram.lab.methods import FinishedTask, Method, Setup, method_entry
+from engram.lab.networks import stacked
+from engram.lab.protocol.checkpoint import Checkpoint, Paused
+from engram.lab.protocol.device import cpu_facts, device_name
+from engram.lab.protocol.evaluation import accuracies, curve_point
+from engram.lab.protocol.precision import check_device, precision, precision_of, prepare_workspace
+from engram.lab.protocol.records import AllDiverged, LossWatch, Outcome, Record, step_facts
+from engram.lab.protocol.spec import Spec
+from engram.lab.protocol.stack import identities, one_each
+from engram.lab.protocol.tuning import repeated
+from engram.lab.settings import check_whole
+from engram.rules import Rule
+
+_CURVE_BATCHES = 10  # the learning curve covers this many batches of each task
+_PROGRESS_EVERY = 50  # steps
+
+_BAD_STATE = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What comes of a state that somebody made. That memory ran out says nothing about a state."""
+
+
+class Progress(NamedTuple):
+    """How far a run has come; ``step`` counts over all tasks."""
+
+    task: int
+    tasks: int
+    step: int
+    steps: int
+
+
+def run(
+    spec: Spec | Sequence[Spec],
+    seeds: Sequence[int],
+    *,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+    record_every: int = 0,
+    checkpoint: Checkpoint | None = None,
+    deterministic: bool = False,
+) -> list[Outcome]:
+    """Train and measure one run for each seed, all stacked into one.
+
+    There is one spec for all of them, or one for each, where they differ in nothing but settings
+    that the method lets differ in a stack (`Entry.varies`).
+
+    With ``record_every`` what every so many steps are made of is recorded too; it changes nothing.
+    With a ``checkpoint`` the run goes on from what that holds of it, is saved on its way, and
+    raises `Paused` where it is asked to. A run that was stopped at any step ends, on the same
+    device, with the bits of one that was not; on a GPU only if all of it is ``deterministic``.
+    """
+    started = time.perf_counter()
+    check_whole("record_every", record_every)
+    if not 0 <= record_every < 2**31:
+        raise EngramError(f"record_every must be from 0 to 2^31 - 1, not {record_every}.")
+    check_device(device)
+    specs = one_each(spec, seeds)
+    spec = specs[0]  # what the others differ in is the method's alone
+    if deterministic:
+        prepare_workspace(device)
+
+    with torch.no_grad(), precision(precision_of(spec), deterministic=deterministic):
+        # The data, and the method with a network for each seed.
+        with starting(device):
+            stream = build_stream(spec, seeds, device)
+        method = build_method(specs, stream, device)
+        for each in {id(each): each for each in specs}.values():
+            each.check_data()  # whatever was read is then what results are filed under
+        joint = method_entry(spec.method).joint
+        serve = stream.train_jointly if joint else stream.train
+        batch_size = spec.method_settings().batch_size
+        all_steps = 0  # of all tasks, once somebody asks
+
+        # What is measured, and where a checkpoint left off.
+        record = Record(len(seeds), spec.tasks, record_every)
+        losses = LossWatch(specs, method, stream.seeds, record, checkpoint)
+        state = RunState(spec.tasks, method, record, started)
+        if checkpoint is not None:
+            options = {"deterministic": deterministic, "record_every": record_every}
+            state.description = _description(specs, method, seeds, device, options)
+            state.resume(checkpoint)
+
+        with suppress(AllDiverged):  # what was measured before is then the outcome
+            for task in range(state.task, spec.tasks):
+                # The task's examples, in the order of its steps.
+                examples = repeated(serve(task), spec.passes, stream.seeds, task)
+                examples = method.stage_examples(examples)
+                if state.step == 0:
+                    method.begin_task(task, examples.labels)
+                loop = CudaGraphLoop(
+                    examples, batch_size, capture=method.capturable, kind=method.kind
+                )
+                losses.begin_task(len(loop))
+                if record.steps is not None:
+                    method.begin_recording()
+                    record.steps.begin_task(len(loop), examples.labels.device)
+                if state.step:  # a checkpoint left off inside of this task
+                    loop.seek(state.step)
+                state.resume_steps()
+
+                while loop.step < len(loop):
+                    step, stop = loop.step, len(loop)
+                    if step <= _CURVE_BATCHES and not joint:
+                        method.begin_evaluation()
+                        record.curves[task].append(curve_point(method, stream, task))
+                    if step < _CURVE_BATCHES and not joint:
+                        stop = step + 1  # no replay passes the curve's next point
+
+                    # A step, or several: on a GPU they are captured once, and then replayed.
+                    with loop.advance(stop) as steps:
+                        for current in steps:
+                            number, position = current.number, current.position
+                            batch = stream.batch(current.inputs, current.labels)
+                            method.locate(position)
+                            mix = method.observe(number, current.inputs, batch)
+                            losses.take(mix, number, position)
+                            if record.steps is not None:
+                                record.steps.take(mix, number, position)
+                            del current, batch  # views of the task's examples, see below
+
+                    before, state.done = state.done, state.done + loop.step - step
+                    if progress is not None and (
+                        state.done // _PROGRESS_EVERY > before // _PROGRESS_EVERY
+                        or loop.step == len(loop)
+                    ):
+                        all_steps = all_steps or _all_steps(spec, stream, batch_size)
+                        progress(Progress(task, spec.tasks, state.done, all_steps))
+                    if losses.suspicious(step):
+                        losses.check(task)
+                    if checkpoint is not None and checkpoint.due():
+                        losses.check(task)  # of runs that have diverged the last good one stays
+                        state.save(checkpoint, task, loop.step)
+
+                # The end of the task: its curve, what the method makes of it, all tasks so far.
+                losses.check(task, ended=True)
+                if len(loop) <= _CURVE_BATCHES and not joint:
+                    method.begin_evaluation()
+                    record.curves[task].append(curve_point(method, stream, task))
+                record.curves[task][:] = [point.cpu() for point in record.curves[task]]
+                once = examples.labels.shape[1] // spec.passes  # the first pass has all in order
+                finished = FinishedTask(Examples(*(part[:, :once] for part in examples)))
+                method.end_task(task, finished)
+                state.reads += finished.reads
+                del loop, examples, finished  # there may be no room for two tasks at once
+                state.step = 0
+                last = task == spec.tasks - 1
+                if not joint or last:
+                    method.begin_evaluation()
+                    settled = task if method.settled and not joint else 0
+                    record.matrix[:, task, :settled] = record.matrix[:, task - 1, :settled]
+                    measured = accuracies(method, stream, range(settled, task + 1))
+                    record.matrix[:, task, settled : task + 1] = measured.cpu()
+                if checkpoint is not None and not last and checkpoint.due():
+                    state.save(checkpoint, task + 1, 0)
+
+        return _outcomes(state, method, stream, record, device)
+
+
+def build_stream(spec: Spec, seeds: Sequence[int], device: str) -> Stream:
+    """Return what the runs of these seeds learn, resident on a device."""
+    stream = benchmark(spec.benchmark).build(
+        seeds,
+        spec.tasks,
+        spec.examples,
+        settings=spec.stream_settings(),
+        tuning=spec.split == "tuning",
+        device=device,
+    )
+    stream.passes = spec.passes
+    return stream
+
+
+def build_method(specs: Sequence[Spec], stream: Stream, device: str) -> Method:
+    """Return the method with a network for each of the stream's seeds, as each draws it.
+
+    There is a spec for each of them.
+    """
+    network = stream.network()
+    drawn = [stream.initialise(network, seed) for seed in stream.seeds]
+    settings = [spec.method_settings() for spec in specs]
+    each = settings if any(one != settings[0] for one in settings) else ()
+    setup = Setup(network, stacked(drawn, device), stream.seeds, stream, each)
+    return method_entry(specs[0].method).build(setup, settings[0])
+
+
+@dataclass
+class RunState:
+    """How far a run has come, as its checkpoint holds it.
+
+    A position is a task and how many of its steps are done; 0: it has not begun.
+    """
+
+    tasks: int
+    method: Method
+    record: Record
+    started: float
+    description: Mapping[str, Any] = field(default_factory=dict)  # which run this is
+    task: int = 0  # the position that it goes on from
+    step: int = 0
+    done: int = 0  # steps, over all tasks
+    reads: int = 0  # examples read after their single pass, for one run
+    seconds_before: float = 0.0  # until it was last stopped
+    saved: Mapping[str, Any] | None = None  # what it goes on from
+
+    @property
+    def seconds(self) -> float:
+        """The wall-clock time so far, over all resumptions."""
+        return self.seconds_before + time.perf_counter() - self.started
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Become what the checkpoint holds of this very run, if it holds anything."""
+        self.saved = checkpoint.load(self.description)
+        if not self.saved:
+            return
+        try:
+            self._load(self.saved)
+        except torch.OutOfMemoryError:
+            raise
+        except _BAD_STATE as error:  # an EngramError among them
+            mine = isinstance(error, EngramError)
+            message = str(error) if mine else f"{type(error).__name__}: {error}"
+            raise EngramError(
+                f"The checkpoint has a state that is no run's ({message.rstrip('.')}): remove "
+                f"{str(checkpoint.path)!r} to begin anew."
+            ) from error
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self.done, self.reads = state["done"], state["reads"]
+        self.seconds_before = state["seconds"]
+        self.task, self.step = place = state["task"], state["step"]
+        if not (0 <= self.task < self.tasks and self.step >= 0):
+            raise EngramError(f"The checkpoint is at a place {place} that the run has not.")
+        self.record.load_state_dict(state["record"])
+        self.method.load_state_dict(state["method"])
+
+    def resume_steps(self) -> None:
+        """Go on with the record of the first task's steps, which has begun anew with it."""
+        if self.saved is not None and self.step:
+            self.record.load_steps(self.saved["record"])
+        self.saved = None
+
+    def save(self, checkpoint: Checkpoint, task: int, step: int) -> None:
+        """Save the run at a position; raise `Paused` if it is to stop there."""
+        state = {
+            "task": task,
+            "step": step,
+            "done": self.done,
+            "reads": self.reads,
+            "seconds": self.seconds,
+            "record": self.record.state_dict(),
+            "method": self.method.state_dict(),
+        }
+        where = f"task {task + 1} of {self.tasks}, step {step}"
+        checkpoint.save(self.description, state, where)
+        if checkpoint.paused:
+            raise Paused(where)
+
+
+def _all_steps(spec: Spec, stream: Stream, batch_size: int) -> int:
+    lengths = [stream.length(task) * spec.passes for task in range(spec.tasks)]
+    return sum(-(-length // batch_size) for length in lengths)
+
+
+def _description(
+    specs: Sequence[Spec],
+    method: Method,
+    seeds: Sequence[int],
+    device: str,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what a checkpoint must be of, to be of this very run, as JSON has it."""
+    described = {
+        **identities(specs),
+        "seeds": list(seeds),
+        "parameters": method.network.size,
+        "buffers": method.network.buffer_size,
+        "device": torch.device(device).type,
+        **options,
+    }
+    as_json: dict[str, Any] = json.loads(json.dumps(described))
+    return as_json
+
+
+def _outcomes(
+    state: RunState, method: Method, stream: Stream, record: Record, device: str
+) -> list[Outcome]:
+    seeds = stream.seeds
+    seconds = state.seconds / len(seeds)
+    facts: dict[str, int | float | str] = {**method.facts(), **stream.facts()}
+    facts |= {"stacked": len(seeds), "reads_after_task": state.reads, **cpu_facts(device)}
+    steps = [record.steps_of(index) for index in range(len(seeds))]
+    return [
+        Outcome(
+            seed,
+            record.accuracy(index),
+            record.curve(index),
+            seconds,
+            device_name(device),
+            {**facts, **({} if mine is None else step_facts(mine, _rule(method, index)))},
+            record.failure(index),
+            mine,
+        )
+        for index, (seed, mine) in enumerate(zip(seeds, steps, strict=True))
+    ]
+
+
+def _rule(method: Method, run: int) -> Rule | None:
+    rule: Rule | None = getattr(method, "rule", None)
+    return rule.of(run) if isinstance(rule, RuleByRun) else rule

@@ -1,0 +1,77 @@
+"""Choosing settings on the tuning tasks, which no training task is among."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engram.errors import EngramError
+from engram.lab.benchmarks import Examples
+from engram.lab.methods import method_entry
+from engram.lab.plan import generator
+from engram.lab.protocol.spec import Spec, specify
+from engram.lab.settings import Scalar
+
+
+def tuning_specs(
+    benchmark: str,
+    method: str,
+    *,
+    tasks: int | None = None,
+    examples: int | None = None,
+    passes: int = 1,
+    overrides: Mapping[str, str] | None = None,
+) -> list[Spec]:
+    """Return the grid over a method's declared search space, on the tuning tasks alone.
+
+    What is overridden is the same in every trial, and is searched no more.
+    """
+    specify(benchmark, method, overrides=overrides)  # a mistake is reported before anything else
+    given = dict(overrides or {})
+    declared = method_entry(method).search
+    search = {name: values for name, values in declared.items() if name not in given}
+    if not declared:
+        raise EngramError(f"{method} declares no settings to tune.")
+    if not search:
+        raise EngramError(f"settings must leave one of {', '.join(declared)} to the search.")
+    return [
+        specify(
+            benchmark,
+            method,
+            tasks=tasks,
+            examples=examples,
+            overrides=given
+            | {name: str(value) for name, value in zip(search, values, strict=True)},
+            split="tuning",
+            passes=passes,
+        )
+        for values in product(*search.values())
+    ]
+
+
+def tuned_settings(spec: Spec) -> dict[str, Scalar]:
+    """Return the settings that a search for a spec's method chooses, as this spec has them."""
+    return {name: spec.settings[name] for name in method_entry(spec.method).search}
+
+
+def repeated(examples: Examples, passes: int, seeds: Sequence[int], task: int) -> Examples:
+    """Return examples [R, N] as several passes visit them, [R, passes · N].
+
+    The first pass has them as they come, every other in an order of its own, drawn for the seed,
+    the task and the pass.
+    """
+    if passes == 1:
+        return examples
+    count = examples.labels.shape[1]
+
+    def order(seed: int) -> NDArray[np.int64]:
+        fresh = (generator(seed, "pass", task, number) for number in range(1, passes))
+        return np.concatenate([np.arange(count), *(draw.permutation(count) for draw in fresh)])
+
+    places = torch.from_numpy(np.stack([order(seed) for seed in seeds])).to(examples.labels.device)
+    inputs = [mine.index_select(0, row) for mine, row in zip(examples.inputs, places, strict=True)]
+    return Examples(torch.stack(inputs), examples.labels.gather(1, places))
