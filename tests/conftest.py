@@ -1,9 +1,13 @@
 """What all tests have in common."""
 
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
+
+from engram.app.cli import main
 
 HERE = Path(__file__).parent
 NUMERICAL = ("engine", "gradients", "rules")  # folders; elsewhere a module says it of itself
@@ -24,3 +28,40 @@ def _as_many_threads_as_before():
     before = torch.get_num_threads()
     yield
     assert torch.get_num_threads() == before
+
+
+class Answer(NamedTuple):
+    """What a command has come to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def engram(monkeypatch, capsys):
+    """Give a command in this process; return its exit code and what was printed.
+
+    Options may be named: ``seeds=2``, ``json=True``, ``settings=("key=value",)``.
+    """
+
+    def call(*words, **options):
+        typed = [*map(str, words), *_typed(options)]
+        monkeypatch.setattr(sys, "argv", ["engram", *typed])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Answer(ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+def _typed(options):
+    words = []
+    for name, value in options.items():
+        option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] * value
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [option, str(each)]
+    return words
