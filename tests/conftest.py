@@ -1,6 +1,7 @@
 """What all tests have in common."""
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,6 +54,46 @@ def engram(monkeypatch, capsys):
         return Answer(ended.value.code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def cub_checksums(monkeypatch):
+    """Let Split CUB's images have a checksum, or within a ``with`` those and all files of weights.
+
+    So nobody needs the images, nor the public weights.
+    """
+
+    @contextmanager
+    def within(weights):
+        with monkeypatch.context() as patched:
+            name = "engram.lab.benchmarks.split_cub.weights_checksum"
+            patched.setattr(name, lambda _: weights)
+            yield
+
+    def told(images, weights=None):
+        monkeypatch.setattr("engram.lab.benchmarks.split_cub.checksum", lambda _: images)
+        return within(weights)
+
+    return told
+
+
+@pytest.fixture
+def awa_images(monkeypatch):
+    """Let Split AWA's data be these images."""
+
+    def served(images):
+        monkeypatch.setattr("engram.lab.benchmarks.split_awa.load", lambda _: images)
+
+    return served
+
+
+@pytest.fixture
+def quick_figures(monkeypatch):
+    """Let reports come without files of figures; return a list of what would be drawn."""
+    drawn = []
+    name = "engram.app.report.html.page.save_figure"
+    monkeypatch.setattr(name, lambda title, charts, *_: drawn.append((title, charts)))
+    return drawn
 
 
 def _typed(options):

@@ -2,7 +2,6 @@ import fake_laboratory
 import pytest
 
 from engram.app import runs
-from engram.app.report.html import page as html_page
 from engram.app.runs import Store, printable, record
 from engram.lab import protocol
 
@@ -64,11 +63,6 @@ def make_row():
         return record(spec, fake_laboratory.run(spec, [seed])[0], command)
 
     return make
-
-
-@pytest.fixture
-def quick_figures(monkeypatch):
-    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])  # they have tests of their own
 
 
 @pytest.fixture
