@@ -9,7 +9,7 @@ from engram.lab.benchmarks import Examples
 from engram.lab.engine import Bank
 from engram.lab.plan import generator
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
-from engram.testing.practice import Practice
+from engram.testing import Practice
 
 SEEDS = (3, 4)
 LENGTHS = (14, 3, 9, 10, 10)  # of tasks

@@ -7,7 +7,7 @@ import torch
 from engram.lab.benchmarks import Examples
 from engram.lab.engine import Bank, ExampleStore
 from engram.memory import ClassRing, Ledger
-from engram.testing.practice import Practice
+from engram.testing import Practice
 
 RUNS, LENGTH = 3, 7
 

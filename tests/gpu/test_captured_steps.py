@@ -17,8 +17,7 @@ from engram.lab.engine import CudaGraphLoop, cuda_graphs
 from engram.lab.methods import method_entry, names
 from engram.lab.protocol import run, specify
 from engram.lab.protocol.precision import precision
-from engram.testing.assertions import equal
-from engram.testing.practice import Subject
+from engram.testing import Subject, equal
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -2,12 +2,13 @@ import pytest
 from own_worlds import HOLIDAYS, write_drifting, write_photos
 from split_worlds import SIDE, write_worlds
 
-from engram.lab.benchmarks import PermutedMnist, Stream, permuted_mnist
+from engram.lab.benchmarks import PermutedMnist, Stream, benchmark, load_mnist, permuted_mnist
 from engram.lab.benchmarks.own_data import OwnStream
-from engram.lab.benchmarks.split_awa import SplitAwa
-from engram.lab.benchmarks.split_cifar import SplitCifar
-from engram.lab.benchmarks.split_cub import SplitCub
 from engram.lab.networks import MLP, ResNet
+
+SplitCifar, SplitCub, SplitAwa = (
+    benchmark(name).build for name in ("split-cifar", "split-cub", "split-awa")
+)
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +74,19 @@ def double_mnist(monkeypatch):
 def in_double(monkeypatch, owner, name):
     single = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *given: single(*given).double())
+
+
+@pytest.fixture
+def few_mnist(monkeypatch):
+    """Return a function that leaves Permuted MNIST so many test images of its 10,000."""
+
+    def left(count):
+        mnist = load_mnist()
+        images, labels = mnist.test_images[:count], mnist.test_labels[:count]
+        few = mnist._replace(test_images=images, test_labels=labels)
+        monkeypatch.setattr(permuted_mnist, "load_mnist", lambda: few)
+
+    return left
 
 
 @pytest.fixture

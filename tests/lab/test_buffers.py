@@ -8,8 +8,7 @@ from engram.lab.benchmarks import Examples
 from engram.lab.engine import Batch, Rows
 from engram.lab.methods import Entry, FinishedTask, Method, MethodSettings, Setup, method_entry
 from engram.lab.networks import Network
-from engram.testing import check_method
-from engram.testing.practice import Practice
+from engram.testing import Practice, check_method
 
 FEATURES, CLASSES, BATCH = 64, 3, 4  # as the kit's stream has them
 

@@ -10,7 +10,7 @@ from dying_checkpoints import Dying, Killed, checkpoint
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
 from engram.errors import EngramError
-from engram.lab.methods import names
+from engram.lab.methods import Method, names
 from engram.lab.protocol import Checkpoint, Paused, run
 from engram.lab.protocol import checkpoint as files
 
@@ -68,7 +68,7 @@ def test_records_of_steps_and_tuning_tasks_end_with_the_same_bits(tmp_path):
 
 def test_the_seconds_of_all_parts_add_up(tmp_path, monkeypatch):
     clock = count(step=10.0)
-    monkeypatch.setattr("engram.lab.protocol.trainer.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     spec = tiny_spec("van")
     with pytest.raises(Killed):
         run(spec, [0, 1], checkpoint=checkpoint(tmp_path, Dying, lives=1))
@@ -224,7 +224,7 @@ def test_only_what_a_bad_state_raises_is_called_a_bad_state(halfway, monkeypatch
     def fail(*_):
         raise fault
 
-    monkeypatch.setattr("engram.lab.protocol.records.Record.load_state_dict", fail)
+    monkeypatch.setattr(Method, "load_state_dict", fail)
     with pytest.raises(told) as caught:
         run(tiny_spec("mega-ii"), [0], checkpoint=halfway)
     assert type(caught.value) is told

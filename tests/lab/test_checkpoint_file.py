@@ -17,7 +17,7 @@ from engram.lab.protocol import checkpoint as files
 from engram.lab.protocol import checkpoint as forms
 from engram.lab.protocol.checkpoint import decode, encode
 from engram.memory import Fifo, Memory
-from engram.testing.assertions import equal
+from engram.testing import equal
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 leaves = st.one_of(

@@ -8,8 +8,7 @@ from engram.errors import EngramError
 from engram.lab.benchmarks import Stream
 from engram.lab.engine import CudaGraphLoop, Rows
 from engram.lab.methods import names
-from engram.lab.protocol import Checkpoint, Paused, run
-from engram.lab.protocol.precision import precision, prepare_workspace
+from engram.lab.protocol import Checkpoint, Paused, prepare_workspace, run
 
 pytestmark = pytest.mark.numerical
 
@@ -106,14 +105,16 @@ def test_a_run_whose_stack_goes_on_keeps_its_failure_over_a_stop(tmp_path, monke
 
 
 def test_the_switch_holds_for_the_run_alone():
-    before = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
-    with precision("float32", deterministic=True):
-        assert torch.are_deterministic_algorithms_enabled()
-        assert torch.backends.cudnn.deterministic
-        assert not torch.backends.cudnn.benchmark
-    assert not torch.backends.cudnn.deterministic
-    assert (torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()) == before
-    spec = tiny_spec("mega-ii")
+    def switches():
+        cudnn = torch.backends.cudnn
+        switched_on = torch.are_deterministic_algorithms_enabled()
+        return switched_on, cudnn.deterministic, cudnn.benchmark
+
+    spec, before, inside = tiny_spec("mega-ii"), switches(), []
+    run(spec, [0], deterministic=True, progress=lambda _: inside.append(switches()))
+    assert set(inside) == {(True, True, False)}
+    assert switches() == before
+    assert not before[1]
     assert same_bits(run_whole(spec, [0], deterministic=True), run_whole(spec, [0]))
 
 

@@ -10,11 +10,9 @@ import torch
 from faulty_methods import FAULTS, CountingOpenly, Insatiable, MemorySettings, Plain
 
 from engram.errors import EngramError
-from engram.lab.benchmarks import load_mnist
 from engram.lab.methods import Entry, MethodSettings, names
 from engram.lab.methods import registry as register_of_methods
-from engram.testing import check_method
-from engram.testing.assertions import no_reads
+from engram.testing import check_method, no_reads
 
 # Settings with which the kit's short tasks reach everything: windows end, memories are full.
 SMALL = {
@@ -124,11 +122,9 @@ def test_the_global_random_state_is_left_as_it_was():
     assert random.getstate() == before[2]
 
 
-def test_the_page_for_users_shows_a_method_that_conforms(monkeypatch, capsys):
+def test_the_page_for_users_shows_a_method_that_conforms(monkeypatch, capsys, few_mnist):
     monkeypatch.setattr(register_of_methods, "_METHODS", dict(register_of_methods._METHODS))
-    mnist = load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
+    few_mnist(200)
     page = Path(__file__).parents[2] / "docs" / "methods" / "writing-a-method.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     namespace = {"__name__": "page"}

@@ -9,9 +9,7 @@ from split_worlds import build, start
 from engram.errors import EngramError
 from engram.lab import benchmarks
 from engram.lab.benchmarks.split import joined_tests
-from engram.lab.benchmarks.split_cifar import SplitCifar
-from engram.lab.methods import FinishedTask, Method
-from engram.lab.methods.van import Van
+from engram.lab.methods import FinishedTask, Method, method_entry
 from engram.lab.protocol.evaluation import accuracies, curve_point
 
 pytestmark = pytest.mark.numerical
@@ -89,14 +87,12 @@ def test_images_under_several_permutations_at_once(at_once, calls, monkeypatch, 
 
 
 @pytest.fixture
-def few_tests(monkeypatch):
-    mnist = benchmarks.load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:300], test_labels=mnist.test_labels[:300])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
+def few_tests(few_mnist):
+    few_mnist(300)
     return build("permuted-mnist", (3, 4), tasks=3, examples=50)
 
 
-class Asking(Van):
+class Asking(method_entry("van").build):
     """Has a ``predict`` of its own."""
 
     told: ClassVar[list[int]] = []
@@ -156,7 +152,7 @@ class Fewer(benchmarks.PermutedMnist):
         return super().test(task, curve=curve)[:1]
 
 
-class FewerImages(SplitCifar):
+class FewerImages(benchmarks.benchmark("split-cifar").build):
     """Has one too."""
 
     def test(self, task, *, curve=False):

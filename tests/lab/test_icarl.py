@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy, kl_div
 
 from engram.errors import EngramError
-from engram.lab.benchmarks import Examples, load_mnist
+from engram.lab.benchmarks import Examples
 from engram.lab.engine import Batch
 from engram.lab.methods import FinishedTask, Setup, method_entry
 from engram.lab.methods.icarl import IcarlSettings, choose, distillation, herd, one_of_each
@@ -286,10 +286,8 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_bit_for_bit():
 
 
 @pytest.mark.parametrize("task_ids", ["true", "false"])
-def test_on_permuted_mnist(task_ids, monkeypatch):
-    mnist = load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
+def test_on_permuted_mnist(task_ids, few_mnist):
+    few_mnist(200)
     overrides = {"task_ids": task_ids, "memory_size": "60"}
     spec = specify("permuted-mnist", "icarl", tasks=2, examples=105, overrides=overrides)
     for outcome in run(spec, [0, 1]):

@@ -7,13 +7,11 @@ import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.lab.benchmarks import load_mnist
 from engram.lab.engine import Batch, CudaGraphFunction
 from engram.lab.methods import Setup, method_entry
-from engram.lab.methods.mer import MerSettings
 from engram.lab.networks import MLP
 from engram.lab.protocol import run, specify
-from engram.testing.assertions import no_reads
+from engram.testing import no_reads
 
 pytestmark = pytest.mark.numerical
 
@@ -32,7 +30,9 @@ def build(settings, seeds=(0,), sizes=(2, 2)):
         batch=lambda inputs, labels: Batch(inputs.clone(), labels),
     )
     setup = Setup(network, start.repeat(len(seeds), 1), seeds, stream)
-    return method_entry("mer").build(setup, MerSettings(learning_rate=RATE, **settings))
+    return method_entry("mer").build(
+        setup, method_entry("mer").settings(learning_rate=RATE, **settings)
+    )
 
 
 def numbered(runs, count):
@@ -268,10 +268,8 @@ def test_a_run_saved_in_the_middle_of_a_task_goes_on_bit_for_bit(algorithm):
 
 
 @pytest.mark.usefixtures("double_mnist")
-def test_on_permuted_mnist_alone_or_stacked_with_the_authors_settings(monkeypatch):
-    mnist = load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:200], test_labels=mnist.test_labels[:200])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
+def test_on_permuted_mnist_alone_or_stacked_with_the_authors_settings(few_mnist):
+    few_mnist(200)
     chosen = specify("permuted-mnist", "mer").settings
     assert [chosen[name] for name in ("learning_rate", "gamma", "draws", "memory_size")] == [
         0.03, 0.1, 50, 5120,

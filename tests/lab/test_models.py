@@ -8,7 +8,6 @@ from torch.nn import functional
 
 from engram.lab.engine import Batch, Rows, cross_entropy, gram
 from engram.lab.networks import MLP
-from engram.lab.networks.network import draw_normal
 from engram.lab.plan import generator
 
 pytestmark = pytest.mark.numerical
@@ -133,10 +132,11 @@ def test_cross_entropy_of_certain_and_uniform_predictions():
 
 def test_weights_beyond_two_deviations_are_drawn_again_until_none_is():
     """In turns over all of them, in order: results in stores depend on these very draws."""
-    source, weight = generator(0, "test"), torch.empty(50, 40)
-    expected = source.standard_normal(weight.numel()).tolist()
+    source, network = generator(0, "test"), MLP((50, 40))
+    expected = source.standard_normal(50 * 40).tolist()
     while wrong := [place for place, value in enumerate(expected) if abs(value) > 2]:
         for place in wrong:
             expected[place] = source.standard_normal()
-    draw_normal(generator(0, "test"), weight)
+    drawn = network.initialise(generator(0, "test"))
+    ((weight, _),) = network.layers(drawn.unsqueeze(0))
     assert torch.equal(weight.flatten(), torch.tensor([0.1 * value for value in expected]))

@@ -12,7 +12,6 @@ from own_worlds import HOLIDAYS, SIDE, marks, saved, write_class, write_photos
 from PIL import Image
 
 from engram.errors import EngramError
-from engram.lab.benchmarks.folder import FolderStream
 from engram.lab.data import load_photos
 from engram.lab.networks import ResNet
 from engram.lab.protocol import run, specify
@@ -243,9 +242,10 @@ def test_the_network_suits_the_size(photos):
     [("mega-ii", "shared"), ("gem", "by-task"), ("icarl", "by-task"), ("multi-task", "shared")],
 )
 def test_every_method_learns_a_folder(tmp_path, method, heads, monkeypatch):
-    monkeypatch.setattr(FolderStream, "network", lambda self: ResNet(self.classes, 2))
     tasks = {"a": {"cat": 5, "dog": 7}, "b": {"cat": 6, "eel": 4}}
     write_photos(tmp_path / "photos", tasks)
+    kind = type(stream(tmp_path / "photos"))
+    monkeypatch.setattr(kind, "network", lambda self: ResNet(self.classes, 2))
     (outcome,) = run(spec(tmp_path / "photos", method, heads=heads, batch_size=5), [0])
     assert outcome.failure is None
     assert all(0 <= value <= 1 for value in outcome.accuracy[-1])

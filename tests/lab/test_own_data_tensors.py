@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 import torch
 from own_worlds import write_drifting, write_photos
-from typer.testing import CliRunner
 
-from engram.app.cli.app import app
-from engram.app.cli.results import show
 from engram.app.runs import record
 from engram.errors import EngramError
 from engram.lab.benchmarks import benchmark, from_tensors, names
@@ -191,7 +188,7 @@ def execute_here(units, store, run, *, command, **_):
 
 @pytest.mark.parametrize("kind", ["folder", "table"])
 def test_the_command_line_prints_and_files_one_s_own_data_by_its_name(
-    kind, tmp_path, monkeypatch, capsys
+    kind, tmp_path, monkeypatch, engram
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     if kind == "folder":
@@ -203,21 +200,17 @@ def test_the_command_line_prints_and_files_one_s_own_data_by_its_name(
     path = tmp_path / ("My data" if kind == "folder" else "My data.csv")
     monkeypatch.setattr("engram.app.runs.execute", execute_here)
     store = tmp_path / "results" / "store.sqlite"
-    words = ["run", f"{kind}:{path}", "van", "--seeds", "1", "--device", "cpu"]
-    words += ["--store", str(store)]
-    for setting in settings:
-        words += ["--set", setting]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0
-    title, *lines = result.stdout.splitlines()
+    options = {"seeds": 1, "device": "cpu", "store": store, "settings": settings}
+    code, out, _ = engram("run", f"{kind}:{path}", "van", **options)
+    assert code == 0
+    title, *lines = out.splitlines()
     size = "1 tasks of up to 12" if kind == "folder" else "4 tasks of up to 48"
     assert re.fullmatch(rf"{kind}-my-data-[0-9a-f]{{10}}, {size} examples", title.strip())
     assert any(re.match(r" van +\d", line) for line in lines)
     guess = "Always saying the most frequent class would have 50.00 % average accuracy."
     assert lines[-2] == guess  # both classes are equally frequent
     assert f"Plot: {tmp_path}" in lines[-1]
-    show(store)  # as another process would, which does not know the path
-    again = capsys.readouterr().out.splitlines()
+    again = engram("results", "--store", store).out.splitlines()  # which does not know the path
     assert again[0].strip() == title.strip()
     assert any(re.match(r" van +\d", line) for line in again)
     assert again[-1] == guess

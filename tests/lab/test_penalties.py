@@ -7,7 +7,6 @@ from penalty_oracles import BATCH, INTERVAL, RATE, READINGS, SIZES
 from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import Batch
 from engram.lab.methods import FinishedTask, Setup, method_entry
-from engram.lab.methods.penalty import scaled
 from engram.lab.networks import MLP
 
 pytestmark = pytest.mark.numerical
@@ -206,8 +205,3 @@ def test_the_tables_settings_are_the_defaults(name):
         assert (settings.refresh_interval, settings.decay) == (10, 0.9)
     if name in ("pi", "rwalk"):
         assert settings.damping == 1e-3
-
-
-def test_importance_is_scaled_over_all_weights_of_a_run_and_by_run():
-    values = torch.tensor([[2.0, 4.0, 3.0], [0.0, 0.0, 0.0], [7.0, 7.0, 7.0]])
-    assert scaled(values).tolist() == [[0, 1, 0.5], [0, 0, 0], [0, 0, 0]]

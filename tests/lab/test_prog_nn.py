@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional
 
 from engram.errors import EngramError
-from engram.lab.benchmarks import load_mnist
 from engram.lab.engine import Batch
 from engram.lab.methods import MethodSettings, Setup, method_entry
 from engram.lab.networks import MLP, Network, ProgressiveMLP
@@ -222,10 +221,8 @@ def test_a_step_reads_nothing_back_to_the_host():
         assert method.observe(0, batch.inputs, batch).losses.shape == (2, 1)
 
 
-def test_nothing_is_forgotten(monkeypatch):
-    mnist = load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
+def test_nothing_is_forgotten(few_mnist):
+    few_mnist(500)
     spec = specify("permuted-mnist", "prog-nn", tasks=4, examples=300)
     assert spec.settings["learning_rate"] == 0.1
     (outcome,) = run(spec, [0])

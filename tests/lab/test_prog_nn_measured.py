@@ -5,26 +5,18 @@ import torch
 from tiny_worlds import TASKS, run_whole, same_bits, tiny_spec
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engram.lab.benchmarks import load_mnist
 from engram.lab.engine import Batch
 from engram.lab.methods import MethodSettings, Setup, method_entry
-from engram.lab.methods.prog_nn import ProgNn
 from engram.lab.networks import MLP, progressive_mlp
 from engram.lab.plan import generator
 from engram.lab.protocol import Checkpoint, Paused, run, specify
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="there is no GPU"))]  # fmt: skip
+ProgNn = method_entry("prog-nn").build
 SIZES = (60, 40, 40, 10)
 ROWS = 2_100  # more than are predicted at once
 DIVERGING = {0: 3, 1: 4}  # seeds of Broken that take the places of these
-
-
-def small_mnist(monkeypatch):
-    mnist = load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
-    return specify("permuted-mnist", "prog-nn", tasks=4, examples=30)
 
 
 @pytest.fixture
@@ -66,10 +58,11 @@ def test_neither_is_it_by_a_run_that_was_resumed(tmp_path, asked):
 @pytest.mark.numerical
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 @pytest.mark.parametrize("world", ["permuted-mnist", "tiny", "tiny-images", "diverging"])
-def test_it_changes_no_bit_of_what_is_measured(world, seeds, monkeypatch):
+def test_it_changes_no_bit_of_what_is_measured(world, seeds, monkeypatch, few_mnist):
     """Against a run that measures every task every time, and keeps nothing in between."""
+    few_mnist(500)
     specs = {
-        "permuted-mnist": small_mnist(monkeypatch),
+        "permuted-mnist": specify("permuted-mnist", "prog-nn", tasks=4, examples=30),
         "tiny": tiny_spec("prog-nn"),
         "tiny-images": tiny_spec("prog-nn", "tiny-images", examples=10, learning_rate=0.01),
         "diverging": tiny_spec("prog-nn", "tiny-broken", tasks=7),

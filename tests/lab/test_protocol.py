@@ -2,6 +2,7 @@
 
 import math
 import platform
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,10 +10,10 @@ import torch
 from engram import rules
 from engram.app.runs import address, record
 from engram.errors import EngramError
-from engram.lab.benchmarks import benchmark, load_mnist
+from engram.lab.benchmarks import benchmark
 from engram.lab.methods import Entry, method_entry, names, register
 from engram.lab.protocol import Spec, run, settings_help, specify
-from engram.testing.practice import Subject
+from engram.testing import Subject
 
 METHODS = [
     "a-gem", "er", "gem", "mega-i", "mega-i-equal",
@@ -21,11 +22,9 @@ METHODS = [
 
 
 @pytest.fixture(autouse=True)
-def few_test_images(monkeypatch):
+def few_test_images(few_mnist):
     """Score on 500 test images instead of 10,000."""
-    mnist = load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:500], test_labels=mnist.test_labels[:500])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
+    few_mnist(500)
 
 
 def small(method, **overrides):
@@ -148,8 +147,12 @@ def test_a_run_is_the_same_alone_or_stacked(method):
 
 def test_a_run_on_a_cpu_tells_which_one_and_is_filed_without(monkeypatch, tmp_path):
     """Where the model is not told, by its architecture."""
-    told = tmp_path / "cpuinfo"
-    monkeypatch.setattr("engram.lab.protocol.device._TOLD", told)
+    told, read_text = tmp_path / "cpuinfo", Path.read_text
+
+    def instead(path, *given, **named):
+        return read_text(told if path == Path("/proc/cpuinfo") else path, *given, **named)
+
+    monkeypatch.setattr(Path, "read_text", instead)
     for model in (platform.machine(), "Some CPU @ 2 GHz"):
         if model != platform.machine():
             told.write_text(f"vendor_id\t: Somebody\nmodel name\t: {model}\n" * 2)

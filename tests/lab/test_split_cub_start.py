@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from split_worlds import build, start
 
 from engram.errors import EngramError
-from engram.lab.benchmarks.split_cub import CubSettings
+from engram.lab.benchmarks import benchmark
 from engram.lab.protocol import specify
 
 pytestmark = pytest.mark.usefixtures("split_worlds", "narrow")
@@ -24,7 +24,12 @@ def checkpoint(width=2, **options):
 
 
 def stream_of(weights, seeds=(0,), **options):
-    return build("split-cub", seeds, settings=CubSettings(weights=str(weights)), **options)
+    return build(
+        "split-cub",
+        seeds,
+        settings=benchmark("split-cub").settings(weights=str(weights)),
+        **options,
+    )
 
 
 def first_weights(weights, seed=0):
@@ -92,7 +97,7 @@ def test_a_wrong_file_is_told_in_one_sentence(tmp_path, make, sentence):
 
 
 def test_without_the_public_checkpoint_one_is_told_how_to_have_it():
-    assert CubSettings().weights == "resnet18-imagenet"
+    assert benchmark("split-cub").settings().weights == "resnet18-imagenet"
     with pytest.raises(EngramError, match="run `engram data fetch resnet18-imagenet`"):
         first_weights("resnet18-imagenet")
 

@@ -5,9 +5,7 @@ from collections import defaultdict
 import pytest
 from split_worlds import build, marks, start
 
-from engram.lab.benchmarks.split_awa import SplitAwa
-from engram.lab.benchmarks.split_cifar import SplitCifar
-from engram.lab.benchmarks.split_cub import SplitCub
+from engram.lab.benchmarks import benchmark
 
 SIZE = 10  # of a batch
 
@@ -17,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("split_worlds", "flat")
 @pytest.fixture(autouse=True)
 def plain(flat, monkeypatch):  # noqa: ARG001 (which comes first)
     """Let the streams pass images on as they are, so that their marks can be read."""
-    for stream in (SplitCifar, SplitCub, SplitAwa):
-        monkeypatch.setattr(stream, "normalise", lambda _, inputs: inputs)
+    for name in ("split-cifar", "split-cub", "split-awa"):
+        monkeypatch.setattr(benchmark(name).build, "normalise", lambda _, inputs: inputs)
 
 
 def play(name, tasks, seed=0):

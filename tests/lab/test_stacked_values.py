@@ -9,8 +9,6 @@ import torch
 from dying_checkpoints import Dying, Killed, checkpoint
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
-from engram.app.cli.requests import TuningRequest
-from engram.app.cli.tune import tune
 from engram.app.runs import Store, record
 from engram.errors import EngramError
 from engram.lab import protocol
@@ -18,8 +16,7 @@ from engram.lab.methods import Entry, MethodSettings, Setup, method_entry, names
 from engram.lab.protocol import run, specify, stack_key, stacking
 from engram.lab.settings import setting
 from engram.rules import Rule
-from engram.testing import check_method, checks
-from engram.testing.practice import Subject
+from engram.testing import Subject, check_method, checks
 
 VALUES = {
     "learning_rate": (0.1, 0.02, 0.05),
@@ -163,7 +160,7 @@ def test_the_key_of_a_stack_has_all_but_what_may_differ():
 
 
 @pytest.mark.usefixtures("double_mnist")
-def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monkeypatch, capsys):
+def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monkeypatch, engram):
     def execute_here(units, store, train, *, command, **_):
         for unit in units:
             made = zip(unit.specs, train(unit.specs, unit.seeds), strict=True)
@@ -171,14 +168,15 @@ def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monk
         return 0
 
     monkeypatch.setattr("engram.app.runs.execute", execute_here)
-    sizes = {"seeds": 2, "tasks": 1, "examples": 100, "settings": ("curve_images=10",)}
+    options = {"seeds": 2, "tasks": 1, "examples": 100, "settings": ("curve_images=10",)}
+    options |= {"device": "cpu", "json": True}
     found, choices = [], []
     for most in (1, 64):
         monkeypatch.setattr(protocol, "stacking", lambda *_, most=most: (most, ""))
         path = tmp_path / f"{most}.sqlite"
-        request = TuningRequest("permuted-mnist", "van", device="cpu", **sizes)
-        assert tune(request, store=path, as_json=True) == 0
-        choices.append(json.loads(capsys.readouterr().out))
+        code, out, _ = engram("tune", "permuted-mnist", "van", store=path, **options)
+        assert code == 0
+        choices.append(json.loads(out))
         with Store(path, read_only=True) as store:
             found.append({row.address: row.outcome for row in store.rows()})
     alone, together = found

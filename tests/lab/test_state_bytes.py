@@ -5,7 +5,7 @@ import torch
 
 from engram.lab.methods import method_entry
 from engram.lab.networks import ResNet
-from engram.testing.practice import Subject
+from engram.testing import Subject
 
 # w* and 2 λ Ω of every penalty; F and s; ω and Ω; Ω; F, s, ω, the score, S and w_last.
 VECTORS = {

@@ -6,13 +6,12 @@ import torch
 
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.lab.benchmarks import load_mnist
 from engram.lab.engine import Rows
 from engram.lab.methods import method_entry
 from engram.lab.protocol import run, specify
 from engram.lab.protocol.records import COLUMNS, StepRecord, paper_cosine, step_facts
 from engram.rules import AGEM, MEGA1, MEGA2
-from engram.testing.practice import Subject
+from engram.testing import Subject
 
 pytestmark = pytest.mark.numerical
 
@@ -20,10 +19,8 @@ SEEDS = (0, 3)
 
 
 @pytest.fixture(autouse=True)
-def few_test_images(monkeypatch):
-    mnist = load_mnist()
-    few = mnist._replace(test_images=mnist.test_images[:100], test_labels=mnist.test_labels[:100])
-    monkeypatch.setattr("engram.lab.benchmarks.permuted_mnist.load_mnist", lambda: few)
+def few_test_images(few_mnist):
+    few_mnist(100)
 
 
 def small(method, seeds=SEEDS, **options):

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.lab.benchmarks import PermutedMnist, load_mnist, mnist_checksums
-from engram.lab.benchmarks.permuted_mnist import PermutedMnistSettings
+from engram.lab.benchmarks import PermutedMnist, benchmark, load_mnist, mnist_checksums
 
 
 def test_the_embedded_files_are_mnist():
@@ -84,7 +83,7 @@ def test_tuning_tasks_are_no_training_tasks():
 def test_each_seed_has_its_own_permutations_unless_they_are_shared():
     own = PermutedMnist([0, 1], tasks=2, examples=1)._permutations
     assert (own[0] != own[1]).any(-1).all()
-    settings = PermutedMnistSettings(shared_permutations=True)
+    settings = benchmark("permuted-mnist").settings(shared_permutations=True)
     shared = PermutedMnist([0, 1], tasks=2, examples=1, settings=settings)._permutations
     assert (shared[0] == shared[1]).all()
     # The authors' first permutation, from numpy's legacy generator seeded with 1234.
@@ -131,7 +130,7 @@ def test_tasks_and_their_union_are_not_both_served(first):
 
 
 def test_tuning_tasks_are_no_training_tasks_where_these_are_the_authors_either():
-    settings = PermutedMnistSettings(shared_permutations=True)
+    settings = benchmark("permuted-mnist").settings(shared_permutations=True)
     training = PermutedMnist([0], tasks=17, examples=1, settings=settings)._permutations[0]
     tuning = PermutedMnist([0], tasks=3, examples=1, settings=settings, tuning=True)
     assert not any((training == mine).all(1).any() for mine in tuning._permutations[0])

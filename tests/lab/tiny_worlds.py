@@ -11,8 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from engram.lab.benchmarks import Benchmark, Examples, Stream, TestBatch
-from engram.lab.benchmarks.registry import register
+from engram.lab.benchmarks import Benchmark, Examples, Stream, TestBatch, register
 from engram.lab.methods import method_entry
 from engram.lab.networks import MLP, ResNet
 from engram.lab.plan import generator

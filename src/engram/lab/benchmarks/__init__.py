@@ -9,7 +9,7 @@ from engram.lab.benchmarks.permuted_mnist import (
     load_mnist,
     mnist_checksums,
 )
-from engram.lab.benchmarks.registry import benchmark, names
+from engram.lab.benchmarks.registry import benchmark, names, register
 from engram.lab.benchmarks.stream import (
     OTHER,
     Batch,
@@ -41,4 +41,5 @@ __all__ = [
     "load_mnist",
     "mnist_checksums",
     "names",
+    "register",
 ]

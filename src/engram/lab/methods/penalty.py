@@ -93,7 +93,11 @@ class Penalty(Method):
 
 
 def scaled(importance: Tensor) -> Tensor:
-    """Scale each run's importance to [0, 1], by its smallest and largest over all weights."""
+    """Scale each run's importance to [0, 1], by its smallest and largest over all weights.
+
+    >>> scaled(torch.tensor([[2.0, 4.0, 3.0], [0.0, 0.0, 0.0], [7.0, 7.0, 7.0]])).tolist()
+    [[0.0, 1.0, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
     least, most = importance.aminmax(dim=-1, keepdim=True)
     return (importance - least) / (most - least + 1e-32)
 
