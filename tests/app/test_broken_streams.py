@@ -1,5 +1,6 @@
 """Streams that break: whoever reads may go, a disk may be full, and nothing else is lost for it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import one_by_one
 
 from engram.app.runs import Store
 
@@ -41,38 +43,43 @@ def gone():
     return writer
 
 
-@pytest.mark.parametrize("more", [[], ["--csv"], ["--json"], ["--help"]])
-def test_who_has_read_enough_is_told_nothing(held, more):
-    writer = gone()
-    words = words_of("results", "--store", held, *more)
-    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+@pytest.fixture
+def each(tmp_path):
+    """Give commands one after the other; return their exit codes and what is on stderr."""
+
+    def give(*cases, **streams):
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **streams}
+        words = one_by_one(cases, tmp_path / "codes")
+        done = subprocess.run(words, text=True, check=True, **streams)
+        return json.loads((tmp_path / "codes").read_text()), done.stderr
+
+    return give
+
+
+def test_who_has_read_enough_is_told_nothing(held, each):
+    results, writer = ["results", "--store", held], gone()
+    cases = [results, [*results, "--csv"], [*results, "--json"], [*results, "--help"]]
+    assert each(*cases, stdout=writer) == ([1] * 4, "")
     os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "")
 
 
 @full
-@pytest.mark.parametrize("more", [["results"], ["results", "--csv"], ["--version"], ["--help"]])
-def test_a_full_disk_is_told_in_one_sentence(held, more):
-    store = ["--store", held] if more[0] == "results" else []
+def test_a_full_disk_is_told_in_one_sentence(held, each):
+    results = ["results", "--store", held]
     with FULL.open("w") as stream:
-        words = words_of(*more, *store)
-        done = subprocess.run(words, stdout=stream, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("engram: ")
-    assert done.stderr.endswith("No space left on device.\n")
-    assert done.stderr.count("\n") == 1
+        codes, told = each(results, [*results, "--csv"], ["--version"], ["--help"], stdout=stream)
+    assert codes == [2] * 4
+    assert len(told.splitlines()) == 4
+    for line in told.splitlines():
+        assert line.startswith("engram: ")
+        assert line.endswith("No space left on device.")
 
 
 @full
-def test_the_exit_code_says_what_stderr_cannot(held, tmp_path):
+def test_the_exit_code_says_what_stderr_cannot(held, tmp_path, each):
+    nothing, results = (["results", "--store", path] for path in (tmp_path / "nothing", held))
     with FULL.open("w") as stream:
-        for words, code in (
-            (["results", "--store", tmp_path / "nothing"], 2),
-            (["nonsense"], 2),
-            (["results", "--store", held], 0),
-        ):
-            done = subprocess.run(words_of(*words), stdout=-1, stderr=stream, check=False)
-            assert done.returncode == code
+        assert each(nothing, ["nonsense"], results, stderr=stream)[0] == [2, 2, 0]
 
 
 def run_words(path, *settings):

@@ -223,7 +223,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_call_does_the_rest(tmp_path,
 
 def test_the_real_thing_end_to_end(tmp_path):
     words = ["run", "permuted-mnist", "van", "mega-ii", "--tasks", "2", "--examples", "50"]
-    options = ["--seeds", "2", "--device", "cpu", "--json"]
+    options = ["--seeds", "2", "--device", "cpu", "--json", "--set", "curve_images=100"]
     command = [Path(sys.executable).parent / "engram", *words, *options]
     first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     answer = json.loads(first.stdout)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from processes import one_by_one
 
 from engram.app.cli import main
 from engram.app.runs import address, record
@@ -258,19 +259,18 @@ def test_on_a_terminal_there_are_rich_s_own_escapes_alone(tmp_path):
     )
     master, slave = pty.openpty()
     store = ["--store", str(tmp_path / "s.sqlite"), "--device", "cpu"]
+    cases = [["reproduce", str(study), *store, *more] for more in ([], ["--dry-run"])]
+    process = subprocess.Popen(
+        one_by_one(cases, tmp_path / "codes"),
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "500"},
+    )
     told = b""
-    for more in ([], ["--dry-run"]):
-        words = ["reproduce", str(study), *store, *more]
-        process = subprocess.Popen(
-            [sys.executable, "-c", _COMMAND, str(HERE), *words],
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "500"},
-        )
-        while process.poll() is None:
-            told += os.read(master, 65536) if _waiting(master) else b""
-        while _waiting(master):
-            told += os.read(master, 65536)
+    while process.poll() is None:
+        told += os.read(master, 65536) if _waiting(master) else b""
+    while _waiting(master):
+        told += os.read(master, 65536)
     os.close(slave)
     os.close(master)
     text = told.decode()

@@ -78,12 +78,12 @@ def in_double(monkeypatch, owner, name):
 
 @pytest.fixture
 def few_mnist(monkeypatch):
-    """Return a function that leaves Permuted MNIST so many test images of its 10,000."""
+    """Return a function that leaves Permuted MNIST so many images to be scored on."""
 
     def left(count):
         mnist = load_mnist()
-        images, labels = mnist.test_images[:count], mnist.test_labels[:count]
-        few = mnist._replace(test_images=images, test_labels=labels)
+        scored = [name for name in mnist._fields if not name.startswith("train")]
+        few = mnist._replace(**{name: getattr(mnist, name)[:count] for name in scored})
         monkeypatch.setattr(permuted_mnist, "load_mnist", lambda: few)
 
     return left

@@ -160,13 +160,16 @@ def test_the_key_of_a_stack_has_all_but_what_may_differ():
 
 
 @pytest.mark.usefixtures("double_mnist")
-def test_a_search_that_trains_as_one_finds_what_trials_alone_find(tmp_path, monkeypatch, engram):
+def test_a_search_that_trains_as_one_finds_what_trials_alone_find(
+    tmp_path, monkeypatch, engram, few_mnist
+):
     def execute_here(units, store, train, *, command, **_):
         for unit in units:
             made = zip(unit.specs, train(unit.specs, unit.seeds), strict=True)
             store.add([record(spec, outcome, command) for spec, outcome in made])
         return 0
 
+    few_mnist(500)
     monkeypatch.setattr("engram.app.runs.execute", execute_here)
     options = {"seeds": 2, "tasks": 1, "examples": 100, "settings": ("curve_images=10",)}
     options |= {"device": "cpu", "json": True}

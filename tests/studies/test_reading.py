@@ -232,8 +232,8 @@ def test_a_study_without_runs_is_refused(read):
         read('title = "Nothing"\n')
     with pytest.raises(EngramError, match="runs must be a list of tables"):
         read('title = "One"\n[runs]\nbenchmark = "x"\n')
-    with pytest.raises(EngramError, match=r"line 2, benchmark: There is no benchmark 'x'"):
-        read('title = "One"\nruns = [{ benchmark = "x", methods = ["van"] }]\n')
+    with pytest.raises(EngramError, match=r"line 2, benchmark: There is no benchmark 'no such'"):
+        read('title = "One"\nruns = [{ benchmark = "no such", methods = ["van"] }]\n')
 
 
 def test_a_study_may_include_the_paper_s(read):
