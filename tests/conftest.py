@@ -1,5 +1,6 @@
 """What all tests have in common."""
 
+import gc
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(items):
         inside = any(item.path.is_relative_to(HERE / folder) for folder in NUMERICAL)
         if inside and item.path.name not in SEVERAL_PROCESSES:
             item.add_marker(pytest.mark.numerical)
+
+
+def pytest_collection_finish():
+    """Spare the garbage collector what stays for good: every module that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

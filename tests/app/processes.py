@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 
 _SCRIPT = """
-import json, os, sys
+import gc, json, os, sys
 here, cases, told = sys.argv[1:]
 sys.path.insert(0, here)
 import engram.app.cli, fake_laboratory
 engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
 import engram.app.report
+gc.freeze()  # what is imported need not be looked through by every process that ends
 codes = []
 for words in json.loads(cases):
     child = os.fork()

@@ -222,7 +222,7 @@ def test_a_step_reads_nothing_back_to_the_host():
 
 
 def test_nothing_is_forgotten(few_mnist):
-    few_mnist(500)
+    few_mnist(200)
     spec = specify("permuted-mnist", "prog-nn", tasks=4, examples=300)
     assert spec.settings["learning_rate"] == 0.1
     (outcome,) = run(spec, [0])

@@ -60,7 +60,7 @@ def test_neither_is_it_by_a_run_that_was_resumed(tmp_path, asked):
 @pytest.mark.parametrize("world", ["permuted-mnist", "tiny", "tiny-images", "diverging"])
 def test_it_changes_no_bit_of_what_is_measured(world, seeds, monkeypatch, few_mnist):
     """Against a run that measures every task every time, and keeps nothing in between."""
-    few_mnist(500)
+    few_mnist(100)
     specs = {
         "permuted-mnist": specify("permuted-mnist", "prog-nn", tasks=4, examples=30),
         "tiny": tiny_spec("prog-nn"),

@@ -23,8 +23,8 @@ METHODS = [
 
 @pytest.fixture(autouse=True)
 def few_test_images(few_mnist):
-    """Score on 500 test images instead of 10,000."""
-    few_mnist(500)
+    """Score on 200 test images instead of 10,000."""
+    few_mnist(200)
 
 
 def small(method, **overrides):

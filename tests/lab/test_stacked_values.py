@@ -169,7 +169,7 @@ def test_a_search_that_trains_as_one_finds_what_trials_alone_find(
             store.add([record(spec, outcome, command) for spec, outcome in made])
         return 0
 
-    few_mnist(500)
+    few_mnist(200)
     monkeypatch.setattr("engram.app.runs.execute", execute_here)
     options = {"seeds": 2, "tasks": 1, "examples": 100, "settings": ("curve_images=10",)}
     options |= {"device": "cpu", "json": True}
