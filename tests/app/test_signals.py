@@ -1,9 +1,11 @@
 """Ctrl-C and SIGTERM end a command in one line at any moment, with the code that says which."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,10 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
 PROC = Path("/proc/self/status")
 
 
+@contextmanager
 def started(words, **options):
-    """Start a command as a shell does, where Ctrl-C is heard."""
-    return subprocess.Popen(
+    """Start a command as a shell does, where Ctrl-C is heard; leave no process and no pipe."""
+    with subprocess.Popen(
         [sys.executable, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -25,7 +28,13 @@ def started(words, **options):
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **options,
-    )
+    ) as process:
+        try:
+            yield process
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its workers too, which hold the pipes
+            raise
 
 
 def wait_until_heard(process, number):
@@ -44,11 +53,11 @@ def stopped_after(seconds, number, words, folder):
 
     It is sent after the command has begun to heed it: before, Python itself is starting.
     """
-    process = started(["-m", "engram", *words], cwd=folder)
-    wait_until_heard(process, signal.SIGTERM)  # Ctrl-C is Python's own to begin with
-    time.sleep(seconds)
-    process.send_signal(number)
-    return process.communicate(timeout=60), process.returncode
+    with started(["-m", "engram", *words], cwd=folder) as process:
+        wait_until_heard(process, signal.SIGTERM)  # Ctrl-C is Python's own to begin with
+        time.sleep(seconds)
+        process.send_signal(number)
+        return process.communicate(timeout=60), process.returncode
 
 
 RUN = ["run", "permuted-mnist", "mega-ii", "--seeds", "1", "--device", "cpu"]  # for minutes
@@ -107,8 +116,8 @@ def test_a_signal_while_the_plot_is_drawn_leaves_the_results_and_no_half_of_a_pl
     path = tmp_path / "store.sqlite"
     words = ["run", "permuted-mnist", "van", "--seeds", "1", "--tasks", "2", "--device", "cpu"]
     before = ["-c", _COMMAND, str(HERE), moment, str(int(number))]
-    process = started([*before, *words, "--store", str(path)])
-    out, err = process.communicate(timeout=60)
+    with started([*before, *words, "--store", str(path)]) as process:
+        out, err = process.communicate(timeout=60)
     assert process.returncode == CODES[number]
     stored, line = err.splitlines()
     assert stored.startswith("van, seed 0: stored")
@@ -121,13 +130,50 @@ def test_a_signal_while_the_plot_is_drawn_leaves_the_results_and_no_half_of_a_pl
     assert not [each for each in others if each.name.startswith(".")]
 
 
+_SWALLOWING = """
+import os, sys
+folder, number = sys.argv[1:3]
+del sys.argv[1:3]
+sys.path.insert(0, folder)
+import engram.app.cli, fake_laboratory
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+specify = fake_laboratory.specify
+
+class Swallowing:
+    def __del__(self):  # Python goes on after whatever is raised here
+        os.kill(os.getpid(), int(number))
+
+def swallowing(*words, **options):
+    Swallowing()
+    return specify(*words, **options)
+
+fake_laboratory.specify = swallowing
+engram.app.cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_that_somebody_swallows_ends_the_command_before_anything_is_trained(
+    tmp_path, number
+):
+    trace, path = tmp_path / "trace", tmp_path / "store.sqlite"
+    words = ["run", "permuted-mnist", "van", "--seeds", "1", "--tasks", "2", "--device", "cpu"]
+    words += ["--set", f"trace={trace}", "--store", str(path)]
+    with started(["-c", _SWALLOWING, str(HERE), str(int(number)), *words]) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (CODES[number], "")
+    assert err.splitlines()[-1].startswith("Stopped: what is finished is stored")
+    assert "stored, 1 of 1" not in err
+    assert not trace.exists()
+
+
 def test_a_signal_that_is_ignored_stays_so(tmp_path):
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     code += "; from engram.app.cli import main; main()"
-    process = started(["-c", code, "results"], cwd=tmp_path)
-    time.sleep(0.5)
-    process.terminate()
-    _, err = process.communicate(timeout=60)
+    with started(["-c", code, "results"], cwd=tmp_path) as process:
+        time.sleep(0.5)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("\n")) == (2, 1)  # there is no store
     assert err.startswith("engram: There is no store")
 
