@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from engram.app.runs import Checkpoints, Store, Terminated, execute, plan_units
 from engram.app.runs.interrupts import Interrupt
 from engram.errors import EngramError
 from listeners import Heard
+from processes import started
 
 HERE = Path(__file__).parent
 
@@ -280,18 +280,12 @@ def test_sigterm_ends_the_command_with_code_75_and_one_sentence(tmp_path, every,
     options = ["--seeds", "1", "--tasks", "2", "--device", "cpu", "--store", str(path)]
     settings = ["--set", "sleep=60", "--set", f"trace={trace}", "--checkpoint-every", every]
     words = ["run", "permuted-mnist", "van", *options, *settings]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, str(HERE), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while not begun(trace):
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: to the workers too
-    out, err = process.communicate(timeout=30)
+    with started([sys.executable, "-c", _COMMAND, str(HERE), *words]) as process:
+        while not begun(trace):
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: to the workers too
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (75, "")
     assert err == f"Stopped: what is finished is stored, and the same command {sentence}.\n"
     assert len(list(tmp_path.glob("store-checkpoints/*"))) == saved
