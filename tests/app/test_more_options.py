@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from engram.app.cli.app import app
 from engram.app.cli.requests import Request
 from engram.app.cli.results import Chosen, plain_cell
-from engram.app.report import measure, write_scalars
+from engram.app.report import check_log_folder, measure, write_scalars
 from engram.app.runs import Store, address, step_records, write_steps
 from engram.app.studies import study_names
 from engram.errors import EngramError
@@ -229,6 +229,34 @@ def test_tensorboard_that_is_missing_is_told_before_any_training(tmp_path, monke
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     assert "pip install 'engram-torch[tensorboard]'" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("logs", "reason"),
+    [
+        ("file", "Not a directory"),
+        ("file/logs", "Not a directory"),
+        ("nowhere", "No such file or directory"),
+        ("n" * 300, "File name too long"),
+    ],
+)
+def test_a_folder_that_tensorboard_cannot_have_is_told_before_any_training(
+    tmp_path, monkeypatch, logs, reason
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    Path("nowhere").symlink_to("gone")
+    words = ["run", "permuted-mnist", "van", "--tensorboard", logs, "--device", "cpu"]
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith(f"engram: Nothing can be written for TensorBoard in '{logs}': ")
+    assert reason in result.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "nowhere"]
+
+
+def test_looking_for_a_place_for_tensorboard_leaves_nothing(tmp_path):
+    check_log_folder(tmp_path / "new" / "logs")
     assert list(tmp_path.iterdir()) == []
 
 

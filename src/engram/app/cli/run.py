@@ -108,7 +108,9 @@ def run(
         runs.check_seeds(seeds)
         runs.check_interval(checkpoint_every)
         if tensorboard is not None:
-            report.check_tensorboard()
+            report.check_log_folder(tensorboard)
+            with importing():
+                report.check_tensorboard()
         specs = specify(request)
         place = runs.resolve_device(device)
         runs.check_disk(store, specs[0].tasks, seeds * len(specs))

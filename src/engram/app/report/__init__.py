@@ -16,7 +16,7 @@ from engram.app.report.summary import (
     majority_baseline,
     summarise,
 )
-from engram.app.report.tensorboard import check_tensorboard, write_scalars
+from engram.app.report.tensorboard import check_log_folder, check_tensorboard, write_scalars
 from engram.app.report.terminal import as_json, results_table
 from engram.app.report.verdicts import Claim, Part, Verdict
 
@@ -33,6 +33,7 @@ __all__ = [
     "Summary",
     "Verdict",
     "as_json",
+    "check_log_folder",
     "check_tensorboard",
     "compare",
     "failure_message",

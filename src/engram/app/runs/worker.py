@@ -113,6 +113,7 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
             pipe.send(Advanced(progress))
             reported = now
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent's; held back until here
     signal.signal(signal.SIGTERM, stop)
     while True:
         try:
