@@ -20,7 +20,7 @@ from engram.memory import (
     Reservoir,
     TensorStorage,
 )
-from engram.memory._dtypes import finite_flag
+from engram.memory.columns import finite_flag
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -83,7 +83,7 @@ def check_every_line(memory, change):
     line, victim = 1, copy.deepcopy(memory)
     while interrupted(partial(change, victim), PACKAGE, line):
         assert told(victim) in known, f"at line {line}"
-        assert not victim._ledger._filing.journal, f"at line {line}"  # nothing of the past is kept
+        assert not victim._ledger.journal, f"at line {line}"  # nothing of the past is kept
         if line % 3 == 0:  # of every line it would take long
             expected = futures[known.index(told(victim))]
             assert future(victim) == expected, f"at line {line}"
@@ -114,7 +114,7 @@ def check_two_lines(memory, change):
             interrupted(partial(len, victim), PACKAGE, 1 + second % 23)  # and while it is finished
             assert len(victim) in lengths, f"at {first} and {second}"
             assert told(victim) in known, f"at {first} and {second}"
-            assert not victim._ledger._filing.journal
+            assert not victim._ledger.journal
             if second % 4 == 0:
                 expected = futures[known.index(told(victim))]
                 assert future(victim) == expected, f"at {first} and {second}"
@@ -275,7 +275,7 @@ def test_a_batch_that_is_filed_by_a_flag_is_undone_by_it_whatever_interrupted(na
     while interrupted(partial(file, victim), PACKAGE, line):
         assert told(victim) in known, f"at line {line}"
         assert not valid or victim.settle() == 0
-        assert not victim._ledger._filing.journal
+        assert not victim._ledger.journal
         line, victim = line + 1, MEMORIES[name]()
     assert line > 10
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.memory._table import Indices
+from engram.memory.slots import Indices
 
 _MOST = 32
 
