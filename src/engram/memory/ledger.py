@@ -1,4 +1,4 @@
-"""A policy at work: which of the incoming examples are kept, in which slots, and who makes room."""
+"""A policy at work: which incoming examples are kept, in which slots, and which make room."""
 
 from __future__ import annotations
 
@@ -473,7 +473,7 @@ class Ledger:
                 "generator": self._generator.bit_generator.state,
                 "next_id": self._next_id,
                 "erased": to_bytes(list(self._erased)),
-                "filing": self._held(),
+                "filing": self._held(),  # the key of all formats so far
             }
 
     def _held(self) -> State:

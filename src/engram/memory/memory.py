@@ -1,4 +1,4 @@
-"""The episodic memory: what goes in and out of it, who governs it, and how it lasts."""
+"""The episodic memory: examples are added, sampled, erased and saved here."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
     finite: Tensor | None
     """Whether all values are finite, on the batch's device; None where no device was to be asked.
 
-    It is a bool without dimensions, and nobody has waited for it.
+    It is a bool without dimensions, which has not been waited for.
     """
 
 
@@ -290,7 +290,7 @@ class Memory:
             if prepared.examples is not storage.examples:
                 storage.check(prepared.batch)
             ledger.check(prepared.metadata)
-            try:  # as in `_erase`: a call between them is felt at every step
+            try:  # as in `_erase`: one more call would cost every step
                 ledger.begin()
                 if valid is not None:
                     ledger.note(self._draws.go_back, self._draws.mark())
@@ -309,9 +309,9 @@ class Memory:
         if not self._undone:
             if prepared.finite is not None:
                 valid = valid.to(prepared.finite.device) & prepared.finite
-            home = self.storage.home(prepared.tensors)
-            if home.type != "cpu" or valid.is_cpu:
-                valid = valid.to(home)
+            device = self.storage.device_for(prepared.tensors)
+            if device.type != "cpu" or valid.is_cpu:
+                valid = valid.to(device)
                 return True, valid & self._unsettled[-1].valid if self._unsettled else valid
             self._settle()
             if not self._undone and valid:

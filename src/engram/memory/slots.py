@@ -210,7 +210,7 @@ def _restore_slot(
 
 
 def copied(tags: Tags | None) -> Tags | None:
-    """Return tags that somebody may change without changing the memory's."""
+    """Return tags that a caller may change without changing the memory's."""
     return None if tags is None else dict(tags)
 
 

@@ -96,7 +96,7 @@ class TensorStorage:
             self._accepted = kinds
         else:
             for tensor in tensors:
-                _check_on_device(tensor.dtype, self.home(tensors))
+                _check_on_device(tensor.dtype, self.device_for(tensors))
         return tensors
 
     def labels(self, batch: object) -> Tensor | None:
@@ -107,7 +107,7 @@ class TensorStorage:
         """Return the tensors that `read` will make examples of, given what `check` returned."""
         return tensors
 
-    def home(self, tensors: list[Tensor]) -> torch.device:
+    def device_for(self, tensors: list[Tensor]) -> torch.device:
         """Return the device of the rows, which the first batch decides unless one was given."""
         return self.device or tensors[0].device
 
@@ -115,7 +115,7 @@ class TensorStorage:
         """Allocate this many rows for examples such as the batch's, and keep what is there."""
         tensors = self.check(batch)
         examples = self.examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
-        device = self.home(tensors)
+        device = self.device_for(tensors)
         try:
             new = [allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples]
         except (MemoryError, RuntimeError, TypeError, ValueError, AssertionError) as error:
@@ -344,7 +344,7 @@ class SlotBuffer:
 def allocate(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a tensor of zeros; on the host, what nobody has written to takes no memory.
 
-    There it is numpy's, which asks for large pages where there is much of it: rows that lie far
+    There it is numpy's, which asks for large pages where there is much of it: rows that are far
     apart are then read an eighth faster.
     """
     count = math.prod(shape)
