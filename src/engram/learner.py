@@ -33,7 +33,7 @@ from engram.memory import Memory
 from engram.rules import Rule
 
 if TYPE_CHECKING:
-    from engram.memory._memory import Prepared
+    from engram.memory.memory import Prepared
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]

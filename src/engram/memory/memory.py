@@ -1,4 +1,4 @@
-"""The episodic memory: what goes in and out of it, who governs it, and how it lasts."""
+"""The episodic memory: examples are added, sampled, erased and saved here."""
 
 from __future__ import annotations
 
@@ -13,27 +13,34 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
-from engram.memory import _file
-from engram.memory._columns import Ids, Incoming, Integers, integers
-from engram.memory._draws import Draws, draw
-from engram.memory._dtypes import finite_flag, first_not_finite, is_finite
-from engram.memory._example import Erasure, Example, Sample, Tags, Where
-from engram.memory._journal import Journal, refuse_within, undo
-from engram.memory._ledger import Ledger
-from engram.memory._lock import deep_copy
-from engram.memory._moves import Moves
-from engram.memory._policies import Policy, natural, policy_from_json, positive
-from engram.memory._state import (
+from engram.memory import files
+from engram.memory.columns import Batch, example_nbytes, finite_flag, first_not_finite, is_finite
+from engram.memory.examples import (
+    Erasure,
+    Example,
+    Ids,
+    Integers,
+    Metadata,
+    Sample,
+    Tags,
+    Where,
+    integers,
+    stored_ids,
+)
+from engram.memory.files import (
     UntrustedInput,
     from_bytes,
-    load_erasures,
+    refuse_unless,
     to_arrays,
     to_bytes,
     to_tensors,
 )
-from engram.memory._structure import Batch, example_nbytes
-from engram.memory._table import Indices
-from engram.memory._tensor_storage import Staged, TensorStorage
+from engram.memory.journal import Journal, deep_copy, refuse_within, undo
+from engram.memory.ledger import Ledger
+from engram.memory.policies import Policy, natural, policy_from_json, positive
+from engram.memory.sampling import Draws, draw
+from engram.memory.slots import Indices, Moves
+from engram.memory.storage import Staged, TensorStorage
 
 _POOLED = 0  # stands for all tasks together
 _MOST = 1024  # batches that are unsettled: what undoes them takes memory
@@ -44,13 +51,13 @@ class Prepared(NamedTuple):
 
     batch: Batch
     tensors: list[Tensor]
-    metadata: Incoming
+    metadata: Metadata
     size: int  # how many examples there are
     examples: list[Any]  # the storage's, with which it agrees
     finite: Tensor | None
     """Whether all values are finite, on the batch's device; None where no device was to be asked.
 
-    It is a bool without dimensions, and nobody has waited for it.
+    It is a bool without dimensions, which has not been waited for.
     """
 
 
@@ -58,7 +65,7 @@ class _Unsettled(NamedTuple):
     """A batch of which only the device knows whether it was filed."""
 
     valid: Tensor  # and so were all that are unsettled before it
-    journal: Journal  # what undoes it in the books
+    journal: Journal  # what undoes it in the ledger
 
 
 def _check_budget(max_bytes: int, nbytes: int) -> None:
@@ -90,6 +97,15 @@ def _check_flag(valid: object) -> None:
         raise EngramError(
             f"valid is {shown(valid)}; give a tensor of one truth value, without dimensions."
         )
+
+
+def _load_erasures(records: Any) -> list[Erasure]:  # noqa: ANN401  # JSON
+    """Return the records of what was erased."""
+    erasures = []
+    for when, ids, reason in records:
+        refuse_unless("erasures", isinstance(when, str) and isinstance(reason, str))
+        erasures.append(Erasure(when, tuple(stored_ids(ids)), reason))
+    return erasures
 
 
 def _plural(name: str, count: int) -> str:
@@ -139,8 +155,8 @@ class Memory:
         if not isinstance(storage, TensorStorage | None):
             raise EngramError(f"storage is {storage!r}; give one such as TensorStorage().")
         if not isinstance(allow_nonfinite, bool):
-            told = shown(allow_nonfinite)
-            raise EngramError(f"allow_nonfinite is {told}; it must be True or False.")
+            given = shown(allow_nonfinite)
+            raise EngramError(f"allow_nonfinite is {given}; it must be True or False.")
         ledger = Ledger(policy, max_examples=max_examples, seed=seed)
         self.storage = TensorStorage() if storage is None else storage
         # One lock for whatever reads or changes the memory: a second one could be taken before it
@@ -159,7 +175,7 @@ class Memory:
         # Rows that could not be written, and the slots they were to be written to.
         self._doubtful: tuple[tuple[Tensor, list[int]], ...] = ()
         self._unsettled: list[_Unsettled] = []
-        self._undone = 0  # batches that were found not to be valid, since `settle` told of some
+        self._undone = 0  # batches that were found not to be valid, since `settle` last counted
 
     def __repr__(self) -> str:
         """Return what the memory is and holds; it reads no flag."""
@@ -245,11 +261,12 @@ class Memory:
 
         With ``valid``, a bool without dimensions on any device, the batch is added where that and
         ``prepared.finite`` are true, and neither is waited for: the rows are written or left by the
-        device, and the books, which are on the host, go ahead until `settle` reads the flags. From
-        the first batch that is not valid on, none is added until `settle` has told of it. Until
-        then `sample`, `references`, ``len`` and ``available`` go by the books, so what they give
-        after a batch that is not valid is worth nothing; everything else settles first. A storage
-        on the host has to wait for batches of a device anyway, and is settled at once.
+        device, and the ledger, which is on the host, goes ahead until `settle` reads the flags.
+        From the first batch that is not valid on, none is added until `settle` has returned how
+        many there were. Until then `sample`, `references`, ``len`` and ``available`` go by the
+        ledger, so what they give after a batch that is not valid is worth nothing; everything else
+        settles first. A storage on the host has to wait for batches of a device anyway, and is
+        settled at once.
 
         Without ``valid``, values that are not finite are refused.
         """
@@ -273,7 +290,7 @@ class Memory:
             if prepared.examples is not storage.examples:
                 storage.check(prepared.batch)
             ledger.check(prepared.metadata)
-            try:  # as in `_erase`: a call between them is felt at every step
+            try:  # as in `_erase`: one more call would cost every step
                 ledger.begin()
                 if valid is not None:
                     ledger.note(self._draws.go_back, self._draws.mark())
@@ -292,9 +309,9 @@ class Memory:
         if not self._undone:
             if prepared.finite is not None:
                 valid = valid.to(prepared.finite.device) & prepared.finite
-            home = self.storage.home(prepared.tensors)
-            if home.type != "cpu" or valid.is_cpu:
-                valid = valid.to(home)
+            device = self.storage.device_for(prepared.tensors)
+            if device.type != "cpu" or valid.is_cpu:
+                valid = valid.to(device)
                 return True, valid & self._unsettled[-1].valid if self._unsettled else valid
             self._settle()
             if not self._undone and valid:
@@ -344,7 +361,7 @@ class Memory:
         self.storage.commit(staged)
         if valid is not None:
             self._keep(valid)
-        self._ledger.made()
+        self._ledger.commit()
         self._doubtful = ()
         self._redo = None
 
@@ -383,7 +400,7 @@ class Memory:
 
     def _give_up(self) -> None:
         """Let the examples leave whose rows may have been written in part, and clear these rows."""
-        self._read_flags()  # what undoes a batch is right for the books as that has left them
+        self._read_flags()  # what undoes a batch is right for the ledger as that has left it
         ledger, slots = self._ledger, self.storage.in_use(self._doubtful)
         ledger.begin()
         ledger.release([ledger.ids[slot] for slot in slots if slot < len(ledger)])
@@ -399,7 +416,7 @@ class Memory:
             ) from error
 
     def _make_room(self, prepared: Prepared) -> None:
-        """Allocate rows before the books change."""
+        """Allocate rows before the ledger changes."""
         rows, needed = self.storage.rows, len(self._ledger) + prepared.size
         if rows and rows == self._ledger.capacity:
             return
@@ -422,7 +439,7 @@ class Memory:
     def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
         """Return ``count`` examples drawn without replacement, in a random order.
 
-        All of them, in the order in which they lie, if there are no more. With ``by_task``: up to
+        All of them, in the order of their slots, if there are no more. With ``by_task``: up to
         ``count`` of each task. None where nothing is available.
         """
         with self._lock:
@@ -439,8 +456,8 @@ class Memory:
         """Return the batches of a `sample`, and their tasks if asked for.
 
         That is all that a training step looks at; the rest of a sample takes it a fifth longer. As
-        it reads each batch in one pass, the examples come in the order in which they lie: so they
-        are read a fifth faster.
+        it reads each batch in one pass, the examples come in the order of their slots: so they are
+        read a fifth faster.
         """
         place, read = self.storage.place, self.storage.read
         with self._lock:
@@ -521,14 +538,14 @@ class Memory:
             raise EngramError(f"reason is {shown(reason)}; give a string.")
         with self._lock:
             self._settle()
-            leaving = self._ledger.named(ids, where)
+            leaving = self._ledger.selected(ids, where)
             when = datetime.now(UTC).isoformat(timespec="seconds")
             record = Erasure(when, tuple(leaving), reason)
             self._erase(record)
             return record
 
     def _erase(self, record: Erasure) -> None:
-        """Let examples leave the books, record it, and clear their rows."""
+        """Let examples leave the ledger, record it, and clear their rows."""
         ledger = self._ledger
         try:
             ledger.begin()
@@ -561,17 +578,17 @@ class Memory:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy and kind of storage, bit for bit."""
-        parts = {"max_bytes", "draws", "erasures", "ledger", "storage"}
-        if not isinstance(state, Mapping) or state.keys() != parts:
+        names = {"max_bytes", "draws", "erasures", "ledger", "storage"}
+        if not isinstance(state, Mapping) or state.keys() != names:
             held = [*state] if isinstance(state, Mapping) else shown(state)
-            raise EngramError(f"A memory's state holds {sorted(parts)}, and this one {held}.")
+            raise EngramError(f"A memory's state holds {sorted(names)}, and this one {held}.")
         with UntrustedInput():
             ledger, draws = Ledger(self.policy), Draws(0)
             ledger.lock = self.storage.lock
             ledger.load_state_dict(to_arrays(state["ledger"]))
             draws.load_state_dict(to_arrays(state["draws"]))
-            erasures = load_erasures(from_bytes(state["erasures"].cpu().numpy()))
-            books = {
+            erasures = _load_erasures(from_bytes(state["erasures"].cpu().numpy()))
+            parts = {
                 "_ledger": ledger,
                 "_draws": draws,
                 "erasures": erasures,
@@ -580,16 +597,16 @@ class Memory:
             with self._lock:
                 self._settle()
                 try:
-                    self._replace(self._filled(state, ledger), books)
+                    self._replace(self._filled(state, ledger), parts)
                 except BaseException:
                     self._finish()
                     raise
 
-    def _replace(self, storage: dict[str, Any], books: dict[str, Any]) -> None:
+    def _replace(self, storage: dict[str, Any], parts: dict[str, Any]) -> None:
         """Take over what a state holds; what interrupts this no longer undoes it."""
-        self._redo = (self._replace, storage, books)
+        self._redo = (self._replace, storage, parts)
         vars(self.storage).update(storage)
-        vars(self).update(books)
+        vars(self).update(parts)
         self._redo = None
 
     def _filled(self, state: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
@@ -614,7 +631,7 @@ class Memory:
         """
         with self._lock:  # no row may change between the checksum and the writing
             self._settle()
-            _file.write(path, self._state())
+            files.write(path, self._state())
 
     @classmethod
     def load(
@@ -631,7 +648,7 @@ class Memory:
         of the same data. ``allow_nonfinite`` is for what is added from now on.
         """
         with UntrustedInput():
-            state = _file.read(path)
+            state = files.read(path)
             if state["storage"]["kind"] == "indices" and storage is None:
                 raise EngramError(
                     f"The memory {path} holds indices into data; give storage=IndexStorage(data)."

@@ -1,4 +1,4 @@
-"""Which examples stay. A policy is a value: the books of one at work are a `Ledger`."""
+"""Which examples stay. A policy is a value: one at work is a `Ledger`."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class _PerClass(Policy):
     def __post_init__(self) -> None:
         positive("per_class", self.per_class)
         if not isinstance(self.include_current, bool):
-            told = shown(self.include_current)
-            raise EngramError(f"include_current is {told}; it must be True or False.")
+            given = shown(self.include_current)
+            raise EngramError(f"include_current is {given}; it must be True or False.")
 
     @property
     def group_limit(self) -> int:
@@ -195,7 +195,7 @@ def policy_from_json(document: Mapping[str, Any]) -> Policy:
     return policy
 
 
-def say_policy(document: Mapping[str, Any]) -> str:
+def policy_in_words(document: Mapping[str, Any]) -> str:
     """Return what `policy_to_json` described in words."""
     settings = dict(document)
     name = settings.pop("name")

@@ -1,4 +1,4 @@
-"""What a memory tells of itself: a line for people, and metadata that are copies."""
+"""What a memory says of itself: a line for people, and metadata that are copies."""
 
 from __future__ import annotations
 

@@ -1,24 +1,32 @@
-"""A memory on disk: one safetensors file, written whole or not at all; nothing is unpickled."""
+"""A memory on disk: one safetensors file, written whole or not at all; nothing is unpickled.
+
+Also what a state is made of: a ledger's are arrays, those of files and of torch tensors, and what
+has no fixed shape is JSON in an array of bytes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.files import replacement
-from engram.memory._dtypes import from_file, to_file
+from engram.memory.columns import from_file, to_file
 
 FORMAT = "engram-memory"
 VERSION = 2
-"""The newest version. 1 has no tensors of which a dtype is told; a file has the least it needs."""
+"""The newest version. 1 has no list of dtypes; a file is of the least version that it needs."""
+
+State: TypeAlias = dict[str, Any]
 
 
 def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
@@ -127,3 +135,54 @@ def _join(document: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, 
             place = place[folder]
         place[name] = tensor
     return document
+
+
+def to_bytes(document: object) -> NDArray[np.uint8]:
+    """Return a JSON document as an array: there is no limit to its length in a file of tensors."""
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    return np.frombuffer(bytearray(text.encode()), np.uint8)
+
+
+def from_bytes(array: NDArray[np.uint8]) -> Any:  # noqa: ANN401  # JSON
+    """Return the document that `to_bytes` wrote."""
+    return json.loads(array.tobytes().decode())
+
+
+def to_tensors(state: State) -> State:
+    """Return the state with a tensor for every array."""
+    return _map(
+        state, lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
+    )
+
+
+def to_arrays(state: State) -> State:
+    """Return the state with an array for every tensor."""
+    return _map(state, lambda leaf: leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf)
+
+
+def _map(state: State, convert: Callable[[Any], Any]) -> State:
+    return {
+        name: _map(value, convert) if isinstance(value, dict) else convert(value)
+        for name, value in state.items()
+    }
+
+
+class UntrustedInput:
+    """Says in one sentence what a state that is no memory's, or a damaged one, makes go wrong.
+
+    It is no generator: one that Ctrl-C finds suspended would be closed by whoever collects it.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, EngramError):
+            message = f"{type(error).__name__}: {error}"  # whoever made it, it may raise anything
+            raise EngramError(f"The state is not a memory's, or is damaged ({message}).") from error
+
+
+def refuse_unless(name: str, right: bool) -> None:
+    """Refuse a state of which a part is not right."""
+    if not right:
+        raise EngramError(f"The state's {name} are not as a memory writes them.")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.memory._table import Indices
+from engram.memory.slots import Indices
 
 _MOST = 32
 
@@ -95,7 +95,7 @@ class Draws:
         if not numbers or not 0 < block <= _MOST or ahead.dtype != np.int64 or ahead.ndim != 2:
             raise EngramError("The state has draws of other numbers than a memory's.")
         if ((ahead < 0) | (ahead >= available)).any():
-            raise EngramError("The state has slots drawn ahead that nobody sits in.")
+            raise EngramError("The state has slots drawn ahead that hold no example.")
         self.generator.bit_generator.state = state["generator"]
         self._question, self._block = (ahead.shape[1], available), block
         self._ahead.clear()

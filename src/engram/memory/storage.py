@@ -1,23 +1,22 @@
-"""Examples in rows of their own."""
+"""Where examples are: in rows of their own, or as indices into data that is resident anyway."""
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
-from engram.memory._allocation import allocate
-from engram.memory._dtypes import as_rows, check_on_device, row_dtype
-from engram.memory._lock import deep_copy, new_lock
-from engram.memory._moves import Moves
-from engram.memory._places import Places
-from engram.memory._structure import (
+from engram.memory.columns import (
     Batch,
     Structure,
+    as_rows,
     check_dense,
     check_examples,
     check_kinds,
@@ -27,10 +26,13 @@ from engram.memory._structure import (
     flatten,
     own_labels,
     rebuild,
+    row_dtype,
 )
+from engram.memory.journal import deep_copy, new_lock
+from engram.memory.slots import Moves
 
 Staged: TypeAlias = list[tuple[Tensor, Tensor, Tensor]]
-"""Rows of which the places are to be overwritten with values, one after another."""
+"""Tensors of rows, slots in them, and the values to write there, one after another."""
 
 
 class TensorStorage:
@@ -58,7 +60,7 @@ class TensorStorage:
                 f"device is {shown(device)}; give one such as 'cpu' or 'cuda:0'."
             ) from None
         self.lock = new_lock()
-        """Held by a memory that reads or changes the storage, and by who copies it."""
+        """Held by a memory that reads or changes the storage, and while it is copied."""
         self.rows = 0
         """How many rows are allocated."""
         self._structure: Structure | None = None
@@ -68,7 +70,7 @@ class TensorStorage:
         self._accepted: list[tuple[Any, ...]] | None = None  # what was checked last
         self._by_view = False  # whether some rows are of another dtype than their examples
         self._on_host = True
-        self._places = Places()
+        self._slot_buffer = SlotBuffer()
 
     @property
     def nbytes(self) -> int:
@@ -94,7 +96,7 @@ class TensorStorage:
             self._accepted = kinds
         else:
             for tensor in tensors:
-                check_on_device(tensor.dtype, self.home(tensors))
+                _check_on_device(tensor.dtype, self.device_for(tensors))
         return tensors
 
     def labels(self, batch: object) -> Tensor | None:
@@ -105,7 +107,7 @@ class TensorStorage:
         """Return the tensors that `read` will make examples of, given what `check` returned."""
         return tensors
 
-    def home(self, tensors: list[Tensor]) -> torch.device:
+    def device_for(self, tensors: list[Tensor]) -> torch.device:
         """Return the device of the rows, which the first batch decides unless one was given."""
         return self.device or tensors[0].device
 
@@ -113,7 +115,7 @@ class TensorStorage:
         """Allocate this many rows for examples such as the batch's, and keep what is there."""
         tensors = self.check(batch)
         examples = self.examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
-        device = self.home(tensors)
+        device = self.device_for(tensors)
         try:
             new = [allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples]
         except (MemoryError, RuntimeError, TypeError, ValueError, AssertionError) as error:
@@ -163,7 +165,7 @@ class TensorStorage:
             slots = [slots[place] for place in kept]
             chosen = torch.frombuffer(array("q", kept), dtype=torch.int64)
             tensors = [tensor.index_select(0, _sent(chosen, tensor.device)) for tensor in tensors]
-        target = self.place(self._places.fill(slots))
+        target = self.place(self._slot_buffer.fill(slots))
         staged = []
         for row, tensor in zip(self._rows, tensors, strict=True):
             own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
@@ -209,10 +211,11 @@ class TensorStorage:
         """Return a copy of the rows with the rest: it is read later than it is asked for."""
         with self.lock:
             rows = [row.clone() for row in self._rows]
-            return {**self._parts(), "_rows": rows, "_places": Places()}
+            return {**self._parts(), "_rows": rows}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, lock=new_lock())
+        vars(self).update(state, lock=new_lock(), _slot_buffer=SlotBuffer())
+        vars(self).pop("_places", None)  # the buffer of a pickle from 0.1.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorStorage:
         """Return a copy of everything as it is between two changes."""
@@ -220,8 +223,9 @@ class TensorStorage:
             return deep_copy(self, self._parts(), memo)
 
     def _parts(self) -> dict[str, Any]:
-        """Return all but the lock: that of a copy is its own."""
-        return {name: part for name, part in vars(self).items() if name != "lock"}
+        """Return all but the lock and the buffer: those of a copy are its own."""
+        own = ("lock", "_slot_buffer")
+        return {name: part for name, part in vars(self).items() if name not in own}
 
     def state_dict(self, length: int) -> dict[str, Any]:
         """Return the first ``length`` rows (not copied) and their structure."""
@@ -241,6 +245,132 @@ class TensorStorage:
             self.resize(rows, rebuild(state["structure"], iter(tensors)))
             for row, tensor in zip(self._rows, tensors, strict=True):
                 row[: len(tensor)] = as_rows(tensor)
+
+
+class IndexStorage(TensorStorage):
+    """Indices into ``data``, a tuple or dict of tensors that share their first dimension.
+
+    A batch is a one-dimensional integer tensor of indices; what is read are the rows they point at.
+    The data is neither copied nor saved, and does not count in ``nbytes``.
+
+    >>> storage = IndexStorage((torch.arange(10.0), torch.arange(10) % 3))
+    >>> storage.labels(torch.tensor([4, 5]))
+    tensor([1, 2])
+    """
+
+    kind = "indices"
+
+    def __init__(self, data: object) -> None:
+        self._data_structure = describe(data)
+        self._data = flatten(self._data_structure, data)
+        check_kinds(self._data)
+        check_lengths(self._data)
+        self._data_labels = own_labels(data)
+        super().__init__(self._data[0].device)
+
+    def check(self, batch: object) -> list[Tensor]:
+        """Return the indices as the only tensor, or refuse what is no index into the data."""
+        if not isinstance(batch, Tensor) or own_labels((batch,)) is None:
+            raise EngramError(
+                "A batch for an IndexStorage must be a one-dimensional integer tensor of indices."
+            )
+        indices = batch.to(torch.int64)
+        self._check_range(indices)
+        return [indices]
+
+    def _check_range(self, indices: Tensor) -> None:
+        size = len(self._data[0])
+        if len(indices):
+            least, most = int(indices.min()), int(indices.max())
+            if least < 0 or most >= size:
+                raise EngramError(
+                    f"The index {least if least < 0 else most} is not among the data's "
+                    f"{size} rows, 0 to {size - 1}."
+                )
+
+    def labels(self, batch: object) -> Tensor | None:
+        """Return the labels of the rows, if the data is a tuple that ends with labels."""
+        if self._data_labels is None or not isinstance(batch, Tensor):
+            return None
+        indices = batch.to(self._data_labels.device, torch.int64)
+        labels = as_rows(self._data_labels).index_select(0, indices)
+        return labels.view(self._data_labels.dtype)
+
+    def values(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the rows of the data that the indices point at."""
+        return list(self._pointed_at(tensors[0]))
+
+    def _pointed_at(self, indices: Tensor) -> Iterator[Tensor]:
+        for part in self._data:
+            rows = as_rows(part).index_select(0, indices.to(part.device))
+            yield rows if rows.dtype == part.dtype else rows.view(part.dtype)
+
+    def read(self, slots: Tensor) -> Batch:
+        """Return the rows of the data that are in these slots, in the data's structure."""
+        rows = self._pointed_at(self._rows[0].index_select(0, slots))
+        return rebuild(self._data_structure, rows)
+
+    def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
+        """Take over the indices, if they all point into the data."""
+        if state["kind"] == self.kind:
+            for indices in state["rows"].values():
+                self._check_range(indices)
+        super().load_state_dict(state, rows)
+
+
+class SlotBuffer:
+    """Slots as a tensor, made once and filled again while they stay as many.
+
+    Between two training steps everything has left the processor's caches, and making a tensor
+    takes several times as long as filling one.
+    """
+
+    def __init__(self) -> None:
+        # Together, so that an interruption never leaves one without the other.
+        self._held = array("q"), torch.empty(0, dtype=torch.int64, device="cpu")
+
+    def fill(self, slots: list[int]) -> Tensor:
+        """Return the slots as a tensor of the host, which the next call may fill again."""
+        new = array("q", slots)
+        numbers, tensor = self._held
+        if len(numbers) == len(new):
+            numbers[:] = new
+        else:  # nothing else makes a tensor of a few numbers as fast
+            tensor = torch.frombuffer(new, dtype=torch.int64)
+            self._held = new, tensor
+        return tensor
+
+
+def allocate(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor of zeros; on the host, what nobody has written to takes no memory.
+
+    There it is numpy's, which asks for large pages where there is much of it: rows that are far
+    apart are then read an eighth faster.
+    """
+    count = math.prod(shape)
+    with torch.inference_mode(False):  # what is made in inference mode cannot be written after it
+        if device.type != "cpu" or not count:
+            return torch.zeros(tuple(shape), dtype=dtype, device=device)
+        numbers = np.zeros(count * dtype.itemsize, np.uint8)
+        return torch.from_numpy(numbers).view(dtype).view(tuple(shape))
+
+
+@cache
+def _check_on_device(dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse a dtype whose rows a device cannot write and read, before there are any."""
+    try:
+        rows, place = allocate((2,), row_dtype(dtype), device), torch.zeros(1, dtype=torch.int64)
+    except (MemoryError, RuntimeError, TypeError, AssertionError):
+        return  # no such device, or one without this dtype: whoever allocates the rows says so
+    place = place.to(device)
+    try:
+        rows.index_copy_(0, place, rows.index_select(0, place))
+        rows.view(dtype)
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        raise EngramError(
+            f"A tensor of the batch is of {dtype}, of which a memory cannot hold rows on {device}: "
+            f"{error}."
+        ) from error
 
 
 def _sent(tensor: Tensor, device: torch.device | None) -> Tensor:

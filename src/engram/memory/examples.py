@@ -1,23 +1,35 @@
-"""The metadata of a batch as plain columns: one Python value for each example."""
+"""What is known of an example beside its tensors: id, task, label and tags.
+
+Here are the records that a memory gives out, the questions it can be asked about its examples, and
+the checks of what a user gives: one Python value for each example of a batch.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from engram.errors import EngramError, shown
-from engram.memory._example import Id, Tags
-from engram.memory._table import NONE
+import numpy as np
+from torch import Tensor
 
-_IDENTITIES = {int, str}
+from engram.errors import EngramError, shown, unknown
+from engram.memory.columns import Batch
+
+NONE = int(np.iinfo(np.int64).min)
+"""Stands in the columns of tasks and labels where an example has none."""
+
+_ID_TYPES = {int, str}
 _BITS = 512
 """Of an integer for an id or a tag. JSON has no bound, but what reads and writes it has."""
 STORED_BITS = _BITS + 1
 """Of an id in a state: numbers of ours may come after the largest that can be given."""
 
+Id: TypeAlias = int | str
+Scalar: TypeAlias = str | int | float | bool | None
+Tags: TypeAlias = Mapping[str, Scalar]
 Values: TypeAlias = Any
 """Whatever a user may have given: checked before it is used."""
 
@@ -33,7 +45,84 @@ Integers: TypeAlias = Array | Sequence[int]
 Ids: TypeAlias = Array | Iterable[Id]
 
 
-class Incoming(NamedTuple):
+class Example(NamedTuple):
+    """One example's metadata: all that ``erase(where=...)`` may ask about.
+
+    >>> Example(id=7, task=0, label=3, tags={"customer": "x"}).label
+    3
+    """
+
+    id: Id
+    task: int | None
+    label: int | None
+    tags: Tags | None
+
+
+class Sample(NamedTuple):
+    """Examples as they were added, with tasks and labels [n] (None if they have none) and ids.
+
+    >>> import torch
+    >>> Sample(torch.zeros(1, 3), tasks=None, labels=torch.tensor([4]), ids=[7]).ids
+    [7]
+    """
+
+    batch: Batch
+    tasks: Tensor | None
+    labels: Tensor | None
+    ids: list[Id]
+
+
+class Erasure(NamedTuple):
+    """The record of one erasure: when (ISO 8601, UTC), which ids were asked for, and why.
+
+    >>> Erasure(when="2024-01-01T00:00:00+00:00", ids=(7,), reason="withdrawn").ids
+    (7,)
+    """
+
+    when: str
+    ids: tuple[Id, ...]
+    reason: str
+
+
+Where: TypeAlias = Callable[[Example], bool] | Mapping[str, object]
+
+
+def condition(where: Where) -> Callable[[Example], bool]:
+    """Return the predicate that ``where`` stands for.
+
+    A mapping asks for equality of every field it names: ``{"task": 3, "tags": {"customer": "x"}}``;
+    its tags need only be among the example's.
+    """
+    if callable(where):
+        return where
+    if not isinstance(where, Mapping):
+        raise EngramError(f"where is a {type(where).__name__}; give a function or a mapping.")
+    if not where:
+        raise EngramError("where is empty; name a field, such as {'task': 3}.")
+    for field in where:
+        if field not in Example._fields:
+            raise unknown("field of an example", str(field), Example._fields)
+    asked = {field: value for field, value in where.items() if field != "tags"}
+    tags = where.get("tags", {})
+    if not isinstance(tags, Mapping):
+        raise EngramError(
+            f"where['tags'] is {shown(tags)}; give a mapping, such as {{'source': 'a'}}."
+        )
+    wanted = tags.items()
+    for field, value in (*asked.items(), *wanted):
+        if not isinstance(value, Scalar | np.generic):  # an array is neither equal nor not
+            raise EngramError(f"where[{field!r}] is {shown(value)}; give a number or a string.")
+
+    def matches(example: Example) -> bool:
+        held = example.tags or {}
+        return all(getattr(example, field) == value for field, value in asked.items()) and all(
+            name in held and held[name] == value for name, value in wanted
+        )
+
+    return matches
+
+
+class Metadata(NamedTuple):
     """A batch's metadata; ``ids`` is None where the memory is to number the examples itself."""
 
     tasks: list[int]
@@ -42,42 +131,42 @@ class Incoming(NamedTuple):
     tags: list[Tags | None]
 
 
-def incoming(
+def checked_metadata(
     tasks: int | Integers | None,
     labels: Integers | None,
     ids: Ids | None,
     tags: Tags | Sequence[Tags | None] | None,
     count: int | None,
-) -> Incoming:
-    """Return the columns, all of one length, or refuse what is not that."""
+) -> Metadata:
+    """Return what a user gave as columns, all of one length, or refuse what is not that."""
     own_labels = None if labels is None else integers("labels", labels, count)
     count = len(own_labels) if count is None and own_labels is not None else count
-    own_ids = None if ids is None else _counted("ids", identities(ids), count)
+    own_ids = None if ids is None else _counted("ids", checked_ids(ids), count)
     count = len(own_ids) if count is None and own_ids is not None else count
     own_tasks = _tasks(tasks, count)
     count = len(own_tasks)
     none: list[Any] = [None] * count
     own_tags = none if tags is None else _tags(tags, count)
-    return Incoming(own_tasks, own_labels or [NONE] * count, own_ids, own_tags)
+    return Metadata(own_tasks, own_labels or [NONE] * count, own_ids, own_tags)
 
 
-def identities(values: Ids, bits: int = _BITS) -> list[Id]:
+def checked_ids(values: Ids, bits: int = _BITS) -> list[Id]:
     """Return the ids as Python integers and strings, or refuse what is neither."""
     column = None if isinstance(values, str) else _plain(values)
     if not isinstance(column, list):
         raise EngramError(f"ids is {shown(values)}; give a list with one id for each example.")
-    if not _IDENTITIES.issuperset(map(type, column)):
-        column = [_identity(value) for value in column]
+    if not _ID_TYPES.issuperset(map(type, column)):
+        column = [_checked_id(value) for value in column]
     if any(type(value) is int and value.bit_length() > bits for value in column):
         raise EngramError(f"An id has more than {bits} bits; give smaller integers, or strings.")
     return column
 
 
-def stored_identities(values: Values) -> list[Id]:
+def stored_ids(values: Values) -> list[Id]:
     """Return the ids of a state, or refuse what is no list of ids."""
     if not isinstance(values, list):
         raise EngramError("The state has ids that are no list.")
-    return identities(values, STORED_BITS)
+    return checked_ids(values, STORED_BITS)
 
 
 def integers(name: str, values: Integers, count: int | None) -> list[int]:
@@ -94,8 +183,8 @@ def integers(name: str, values: Integers, count: int | None) -> list[int]:
     if own is None:
         raise EngramError(f"{name} must be one-dimensional and hold integers.")
     if NONE in own:
-        told = f"{shown(min(column))} to {shown(max(column))}"
-        raise EngramError(f"{name} must be integers of 64 bits; {told} are not.")
+        extremes = f"{shown(min(column))} to {shown(max(column))}"
+        raise EngramError(f"{name} must be integers of 64 bits; {extremes} are not.")
     return _counted(name, own, count)
 
 
@@ -141,7 +230,7 @@ def _counted(name: str, column: list[Any], count: int | None) -> list[Any]:
     return column
 
 
-def _identity(value: object) -> Id:
+def _checked_id(value: object) -> Id:
     if isinstance(value, str):
         return str(value)
     try:
