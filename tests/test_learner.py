@@ -289,7 +289,7 @@ def test_the_check_can_be_switched_off():
 @pytest.mark.parametrize("ask", ["observe", "settle", "end_task", "state_dict"])
 def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, monkeypatch):
     """The device is a CPU that is not waited for."""
-    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    monkeypatch.setattr("engram.gradients.mixing.on_host", lambda _: False)
     wrong = []
 
     def loss(model, given, _):
@@ -323,7 +323,7 @@ def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, m
 def test_a_device_that_is_asked_seldom_learns_what_the_host_does(rule, monkeypatch):
     learner, twin = normed(rule, check_finite=3), normed(rule)
     train(twin)
-    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    monkeypatch.setattr("engram.gradients.mixing.on_host", lambda _: False)
     train(learner)
     torch.testing.assert_close(weights(learner), weights(twin), rtol=1e-9, atol=1e-12)
     assert list(learner.memory.examples()) == list(twin.memory.examples())

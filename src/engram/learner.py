@@ -227,7 +227,7 @@ class Learner:
                 yield name, loss, value
 
         optimizer, buffers = self._optimizer, _copies(self.model)
-        parameters, check = optimized(optimizer), self._guard.over(optimizer)
+        parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
         try:
             mix = self._mix(losses(), parameters, check)
         except BaseException:
@@ -286,7 +286,7 @@ class Learner:
                 raise
             told = str(error).rstrip(". ")
             raise EngramError(f"The state is not of this {name}: {told}.") from error
-        self._guard.forget()
+        self._guard.reset()
         compare_again(optimized(self.optimizer))  # it may have been loaded on one rank alone
 
     def _parts(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def _one_group_fused(held):
 @pytest.fixture(autouse=True)
 def _on_a_device(monkeypatch):
     """Let the CPU be a device that is not waited for."""
-    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    monkeypatch.setattr("engram.gradients.mixing.on_host", lambda _: False)
 
 
 def bad_loss(model, row):
@@ -90,7 +90,7 @@ def test_a_step_of_a_device_is_that_of_the_host(rule, name, monkeypatch):
     for seed in range(3):
         mix = loop.step(seed)
         with monkeypatch.context() as patch:
-            patch.setattr("engram.gradients._mix.on_host", lambda _: True)
+            patch.setattr("engram.gradients.mixing.on_host", lambda _: True)
             expected = twin.step(seed)
         torch.testing.assert_close(mix.weights, expected.weights)
     torch.testing.assert_close(loop.weights(), twin.weights())

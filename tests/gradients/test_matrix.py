@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.gradients._matrix import Matrix
+from engram.gradients.gram import GradientRows
 
 SHAPES = [(4, 3), (4,), (2, 2, 5), (), (0, 3)]
 CPU = torch.device("cpu")
@@ -56,10 +56,10 @@ def test_gram_and_mixture_in_tensors_and_in_numbers(weights, dtype, reached):
         torch.testing.assert_close(gram, whole @ whole.T, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(mixed, weights @ whole, rtol=tolerance, atol=tolerance)
 
-    matrix = Matrix(given, CPU)
+    matrix = GradientRows(given, CPU)
     assert matrix.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     check(matrix.gram().double(), matrix.mixture(weights))
-    matrix = Matrix(rows(count, dtype, reached), CPU)
+    matrix = GradientRows(rows(count, dtype, reached), CPU)
     gram = torch.tensor(matrix.gram_in_numbers(), dtype=torch.float64)
     check(gram, matrix.mixture_in_numbers(weights.tolist(), torch.float64))
 
@@ -70,7 +70,7 @@ def test_trouble_in_the_current_row_is_in_the_mixture_too(weights, trouble):
     for in_numbers in (False, True):
         given = rows(2)
         given[0][0][1, 1] = trouble
-        matrix = Matrix(given, CPU)
+        matrix = GradientRows(given, CPU)
         mixed = (
             matrix.mixture_in_numbers(weights, torch.float64)
             if in_numbers
@@ -81,14 +81,14 @@ def test_trouble_in_the_current_row_is_in_the_mixture_too(weights, trouble):
 
 
 def test_nothing_is_trained():
-    matrix = Matrix([[], []], CPU)
+    matrix = GradientRows([[], []], CPU)
     assert matrix.gram().tolist() == matrix.gram_in_numbers() == [[0, 0], [0, 0]]
     assert list(matrix.mixture_in_numbers([1.0, 2.0], torch.float32)) == []
 
 
 def test_a_parameter_without_elements_shares_no_memory():
     empty = [torch.empty(0), torch.empty(0)]
-    assert Matrix([[each] for each in empty], CPU).gram_in_numbers() == [[0, 0], [0, 0]]
+    assert GradientRows([[each] for each in empty], CPU).gram_in_numbers() == [[0, 0], [0, 0]]
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -96,7 +96,7 @@ def test_a_parameter_without_elements_shares_no_memory():
 def test_products_out_of_range_are_those_of_torch_and_warn_of_nothing(trouble, count):
     """The tests make a warning an error."""
     given = [[torch.full((3,), trouble)], *([torch.ones(3)] for _ in range(count - 1))]
-    matrix = Matrix(given, CPU)
+    matrix = GradientRows(given, CPU)
     numbers = torch.tensor(matrix.gram_in_numbers())
     torch.testing.assert_close(numbers, matrix.gram(), equal_nan=True)
     assert not numbers[0, 0].isfinite()

@@ -273,7 +273,7 @@ def broken(rank, *, rule, trouble, check_finite=100):
 def broken_on_a_device(rank, rule):
     """Do the same where a device is asked at the end of each step, and the CPU is that device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engram.gradients._mix.on_host", lambda _: False)
+        patch.setattr("engram.gradients.mixing.on_host", lambda _: False)
         return broken(rank, rule=rule, trouble="nan", check_finite=1)
 
 
@@ -538,10 +538,10 @@ def test_a_process_group_is_one_of_torchs(wrong):
 
 
 def test_large_gradients_travel_in_buckets(monkeypatch):
-    from engram.gradients import _parallel
+    from engram.gradients import parallel
 
-    monkeypatch.setattr(_parallel, "_BUCKET", 10)
+    monkeypatch.setattr(parallel, "_BUCKET", 10)
     sizes, dtypes = [4, 5, 3, 20, 1, 1], [torch.float32] * 5 + [torch.float64]
     tensors = [torch.empty(size, dtype=dtype) for size, dtype in zip(sizes, dtypes, strict=True)]
-    buckets = [[len(tensor) for tensor in bucket] for bucket in _parallel._buckets(tensors)]
+    buckets = [[len(tensor) for tensor in bucket] for bucket in parallel._buckets(tensors)]
     assert buckets == [[4, 5], [3], [20], [1], [1]]

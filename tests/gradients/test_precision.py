@@ -85,10 +85,10 @@ def test_half_precision_gradients_are_summed_in_float32(rule):
 
 
 def test_a_large_half_precision_gradient_is_widened_piece_by_piece(monkeypatch):
-    from engram.gradients import _matrix
+    from engram.gradients import gram
 
     whole = step(network(0, torch.bfloat16), MEGA2(), dtype=torch.bfloat16)
-    monkeypatch.setattr(_matrix, "_PIECE", 4)
+    monkeypatch.setattr(gram, "_PIECE", 4)
     pieces = step(network(0, torch.bfloat16), MEGA2(), dtype=torch.bfloat16)
     torch.testing.assert_close(pieces.gram, whole.gram)
 
