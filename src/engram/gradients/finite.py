@@ -178,10 +178,18 @@ class Guard:
         """Set a bad step's gradient to 0 for an optimiser that does not skip the step by itself."""
         assert self._bad is not None
         assert self._optimizer is not None
-        if not _skips_by_itself(self._optimizer):
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad.masked_fill_(self._bad.to(parameter.grad.device), 0)
+        if _skips_by_itself(self._optimizer):
+            return
+        for parameter in parameters:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            bad = self._bad.to(gradient.device)
+            if gradient.layout is torch.strided:
+                gradient.masked_fill_(bad, 0)
+            else:  # an embedding's takes no mask; it is sorted for this, which a GPU waits for
+                counts = (~bad).to(gradient.dtype)
+                parameter.grad = gradient.mul(counts).nan_to_num()
 
     def settle(self) -> None:
         """Wait for the device, and raise if a step since the last time was void."""
