@@ -122,7 +122,7 @@ def backward_each(
     try:
         check_rule(rule)
         unique = _unique(parameters)
-    except EngramError as error:
+    except Exception as error:
         raise_on_all(ranks, error)
         raise
     return _mix_each(_pairs(losses), unique, rule, ranks, check=check_finite)
