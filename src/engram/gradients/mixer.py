@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from operator import is_
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,12 +12,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from engram.errors import EngramError, shown
-from engram.gradients._finite import Guard
-from engram.gradients._loss import check_loss, compared_value
-from engram.gradients._matrix import check_rows
-from engram.gradients._mix import Mix, check_rule, mix_rows
-from engram.gradients._parallel import GroupChoice, Names, check_group, ranks_of, refuse_sharded
-from engram.gradients._rows import CURRENT, Row, clear_gradients, optimized
+from engram.gradients.backward import CURRENT, check_loss, compared_value, differentiate
+from engram.gradients.finite import Guard
+from engram.gradients.gram import Gradient, check_rows
+from engram.gradients.mixing import Mix, check_rule, clear_gradients, mix_rows
+from engram.gradients.parallel import GroupChoice, Names, check_group, ranks_of, refuse_sharded
 from engram.rules import Rule
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class GradientMixer:
         self._process_group = process_group
         self._scaler = scaler
         self._guard = Guard(check_finite)
-        self._rows: dict[Hashable, Row] = {}
+        self._rows: dict[Hashable, _Row] = {}
 
     def backward(
         self, loss: Tensor, *, row: Hashable = CURRENT, value: Tensor | float | None = None
@@ -117,7 +117,7 @@ class GradientMixer:
             hash(row)
         except TypeError:
             raise EngramError(f"row must be a name or a number, not {shown(row)}.") from None
-        filled = Row(compared_value(loss, value))
+        filled = _Row(compared_value(loss, value))
         known = self._rows.get(row)
         if known is not None:
             filled = replace(known, value=known.value + filled.value)
@@ -160,7 +160,7 @@ class GradientMixer:
                 f"mix() needs the row {CURRENT!r}, and {names or 'nothing'} was given; call "
                 "backward(loss) for the current batch first."
             )
-        scale, check = None, self._guard.over(self._optimizer)
+        scale, check = None, self._guard.check_for(self._optimizer)
         if self._scaler is not None:
             scale = self._scaler.scale(torch.ones_like(losses[0]))  # not read back to the host
             check = check if not self._scaler.is_enabled() else False
@@ -197,3 +197,35 @@ class GradientMixer:
                     f"{type(self._rule).__name__} pools the memory in one row, which is {other!r} "
                     f"already, so {row!r} cannot be another one."
                 )
+
+
+@dataclass
+class _Row:
+    """The value and the gradient of one loss, over the parameters that there were."""
+
+    value: Tensor
+    parameters: Sequence[Tensor] = ()
+    gradient: Gradient = ()
+
+    def add_gradient(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
+        """Add ``loss``'s gradient to the row.
+
+        Autograd itself accumulates: it adds to the row's buffers where there are some and hands
+        over its own where there are none, so a row costs no copy.
+        """
+        known = self.over(parameters) if self.gradient else None
+        self.gradient = differentiate(loss, parameters, known)
+        self.parameters = parameters
+
+    def over(self, parameters: Sequence[Tensor]) -> Gradient:
+        """Return the gradient over ``parameters``, 0 for those that are new."""
+        if len(parameters) == len(self.parameters) and all(map(is_, parameters, self.parameters)):
+            return self.gradient
+        known = {id(each): g for each, g in zip(self.parameters, self.gradient, strict=True)}
+        return [known.get(id(each)) for each in parameters]
+
+
+def optimized(optimizer: Optimizer) -> list[Tensor]:
+    """Return what an optimiser holds, each parameter once: it takes one twice with a warning."""
+    groups = optimizer.param_groups
+    return list({id(each): each for group in groups for each in group["params"]}.values())

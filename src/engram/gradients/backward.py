@@ -1,4 +1,4 @@
-"""A step's whole mixture in one line."""
+"""Losses in, the mixture of their gradients out: a step's whole mixture in one call."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
-from engram.gradients._finite import Check
-from engram.gradients._loss import check_loss, compared_value
-from engram.gradients._matrix import Gradient, check_rows
-from engram.gradients._mix import Mix, check_gradient, check_rule, mix_rows, weigh
-from engram.gradients._parallel import (
+from engram.gradients.finite import Check
+from engram.gradients.gram import Gradient, check_rows
+from engram.gradients.mixing import (
+    Mix,
+    check_gradient,
+    check_rule,
+    clear_gradients,
+    mix_rows,
+    weigh,
+)
+from engram.gradients.parallel import (
     GroupChoice,
     Names,
     Ranks,
     check_group,
+    raise_on_all,
     ranks_of,
     refuse_sharded,
-    tell,
 )
-from engram.gradients._rows import CURRENT, clear_gradients, differentiate
 from engram.rules import Rule
+
+CURRENT = "current"
+"""The name of the row of the current batch."""
 
 NamedLoss: TypeAlias = tuple[Hashable, Tensor, Tensor | float | None]
 """A row's name, its loss, and what the rule compares: None for the loss itself."""
@@ -69,11 +77,11 @@ def backward(
         unique = _unique(parameters)
         compared = _compared(losses, values)
         names = _names([None] * len(losses))
-        rows = _rows(losses, unique) if rule.needs_gram else []
+        rows = _differentiate_each(losses, unique) if rule.needs_gram else []
         if ranks is not None:
             check_rows(rows)
     except Exception as error:
-        tell(ranks, error)
+        raise_on_all(ranks, error)
         raise
     if not rule.needs_gram:
         return _mix_once(rule, names, losses, compared, unique, ranks, check=check_finite)
@@ -114,8 +122,8 @@ def backward_each(
     try:
         check_rule(rule)
         unique = _unique(parameters)
-    except EngramError as error:
-        tell(ranks, error)
+    except Exception as error:
+        raise_on_all(ranks, error)
         raise
     return _mix_each(_pairs(losses), unique, rule, ranks, check=check_finite)
 
@@ -146,7 +154,7 @@ def mix_losses(
             check_loss(loss)
         values = [compared_value(loss, value) for _, loss, value in given]
     except Exception as error:
-        tell(ranks, error)
+        raise_on_all(ranks, error)
         raise
     return _mix_once(rule, names, rows, values, parameters, ranks, check=check, absent=True)
 
@@ -182,7 +190,7 @@ def _mix_each(
         if ranks is not None:
             check_rows(rows)
     except Exception as error:
-        tell(ranks, error)
+        raise_on_all(ranks, error)
         raise
     names = _names(given)
     if ranks is not None:
@@ -240,12 +248,29 @@ def _differentiate_sum(
         if ranks is not None:
             check_rows([gradient])
     except Exception as error:
-        tell(ranks, error)
+        raise_on_all(ranks, error)
         raise
     return gradient
 
 
-def _rows(losses: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Gradient]:
+def differentiate(
+    loss: Tensor,
+    parameters: Sequence[Tensor],
+    known: Gradient | None = None,
+    *,
+    retain_graph: bool = False,
+) -> Gradient:
+    """Return the loss's gradient, added to the ``known`` one, and leave every ``.grad`` None."""
+    try:
+        for place, parameter in enumerate(parameters):
+            parameter.grad = None if known is None else known[place]
+        torch.autograd.backward(loss, retain_graph=retain_graph)
+        return [parameter.grad for parameter in parameters]
+    finally:
+        clear_gradients(parameters)
+
+
+def _differentiate_each(losses: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Gradient]:
     """Differentiate each loss; their graph, which they may share, is kept up to the last."""
     *others, last = losses
     try:
@@ -256,6 +281,51 @@ def _rows(losses: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Gradie
         # What torch.compile makes may refuse to keep its graph: then each loss has one of its own.
         rows = [differentiate(loss, parameters) for loss in others]
     return [*rows, differentiate(last, parameters)]
+
+
+def check_loss(loss: Tensor) -> None:
+    """Refuse a loss that has no gradient."""
+    if not isinstance(loss, Tensor):
+        raise EngramError(f"loss must be a tensor, not {type(loss).__name__}.")
+    if loss.is_nested or loss.layout is not torch.strided:
+        kind = "nested" if loss.is_nested else str(loss.layout)
+        raise EngramError(f"loss must be a plain tensor of one number, not a {kind} one.")
+    if loss.is_complex() or loss.is_meta or loss.is_quantized:
+        raise EngramError(f"loss must be a real number, not {loss.dtype} on {loss.device}.")
+    if loss.numel() != 1:
+        raise EngramError(
+            f"loss must be a single number, not a tensor of shape {list(loss.shape)}; "
+            "take its mean or its sum."
+        )
+    if not loss.requires_grad:
+        raise EngramError(
+            "loss must require a gradient; compute it from trainable parameters, outside "
+            "torch.no_grad() and without detach()."
+        )
+
+
+def compared_value(loss: Tensor, value: Tensor | float | None) -> Tensor:
+    """Return what the rule compares, by default the loss itself, in float32 or better."""
+    dtype = loss.dtype if loss.dtype in (torch.float32, torch.float64) else torch.float32
+    own = value is None or value is loss
+    number = loss if own else _number(value, dtype, loss.device)
+    if number.dtype is not dtype or number.dim():
+        number = number.to(dtype).reshape(())
+    return number.detach()
+
+
+def _number(value: object, dtype: torch.dtype, device: torch.device) -> Tensor:
+    try:
+        if isinstance(value, Tensor) and (value.is_complex() or value.is_meta or value.is_nested):
+            raise TypeError
+        number = torch.as_tensor(value, dtype=dtype, device=device)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise EngramError(f"value must be a single number, not {shown(value)}.") from None
+    if number.numel() != 1:
+        raise EngramError(
+            f"value must be a single number, not a tensor of shape {list(number.shape)}."
+        )
+    return number
 
 
 def _names(given: Sequence[Hashable]) -> Names:

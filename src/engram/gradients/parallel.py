@@ -6,6 +6,7 @@ one rank travels in the first call of a step, and is then raised on all of them.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterator, MutableMapping, Sequence
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from engram.errors import EngramError, shown
-from engram.gradients._matrix import Gradient
+from engram.gradients.gram import Gradient
 
 GroupChoice: TypeAlias = "dist.ProcessGroup | Literal[False] | None"
 """A group of ranks; None for the default one, if there is one; False for none."""
@@ -59,11 +60,11 @@ def ranks_of(process_group: GroupChoice) -> Ranks | None:
     return Ranks(group) if group is not None and dist.get_world_size(group) > 1 else None
 
 
-def tell(ranks: Ranks | None, error: Exception) -> None:
-    """Raise on every rank what one of them has met in its own part of a step.
+def raise_on_all(ranks: Ranks | None, error: Exception) -> None:
+    """Raise on every rank the error of one of them in its own part of a step.
 
     Returns, for the error to be raised as it is, where there is one rank, and on the rank of an
-    error that is not ours. What interrupts a rank (Ctrl-C) is not told: it comes to each of them,
+    error that is not ours. What interrupts a rank (Ctrl-C) is not sent: it comes to each of them,
     and not always in the middle of a step.
     """
     if ranks is not None:
@@ -72,9 +73,11 @@ def tell(ranks: Ranks | None, error: Exception) -> None:
 
 def refuse_sharded(parameters: Sequence[Tensor]) -> None:
     """Refuse parameters of which a rank holds a part: dot products of parts are not the whole's."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # whose import would take a while
     for each in parameters:
         kind = type(each)
-        flat = "_is_flat_param" in vars(each)  # FSDP's, of the type of any other
+        # It says so by itself: its type is that of any other parameter.
+        flat = fsdp is not None and isinstance(each, fsdp.FlatParameter)
         if flat or (kind not in _PLAIN and is_sharded(kind)):
             raise EngramError(
                 f"A parameter is a {'FlatParameter' if flat else kind.__name__}: parameters that "
@@ -103,9 +106,9 @@ class Ranks:
         self._device = _device_of(group)
 
     def fail(self, error: Exception) -> None:
-        """Take part in the first collective of a step that this rank cannot take; see `tell`."""
+        """Take part in the first collective call of a step that this rank cannot take."""
         self._largest([1] + [0] * (1 + 2 * _FACTS))
-        self._raise_together(error)
+        self._raise_first_error(error)
 
     def average_rows(
         self,
@@ -134,14 +137,16 @@ class Ranks:
         same_names, same_reach = self._agree(names, held, reached)
         shares = self._align(names, same_names, absent)
         own = dict(zip(names, rows, strict=True))
-        nowhere: Gradient = [None] * len(parameters)
-        aligned = [own.get(name, nowhere) for name in shares]
+        missing: Gradient = [None] * len(parameters)
+        aligned = [own.get(name, missing) for name in shares]
         if not (same_names and same_reach):
             aligned = self._fill(aligned, parameters)
         self._average_gradients([each for row in aligned for each in row if each is not None])
         for row, share in zip(aligned, shares.values(), strict=True):
             if share != 1:
-                torch._foreach_mul_([each for each in row if each is not None], share)
+                for each in row:
+                    if each is not None:
+                        each.mul_(share)
         means = self._average_values(dict(zip(names, values, strict=True)), shares)
         return [*shares], means, aligned
 
@@ -171,28 +176,30 @@ class Ranks:
     ) -> tuple[bool, bool]:
         """Return whether rows, and what they reach, are the same on all ranks; a small collective.
 
-        Raises, on all of them, what one of them has met, and where they hold other parameters.
+        Raises, on all of them, the error of one of them, and where they hold other parameters.
         """
-        kinds = [_describe(parameter) for parameter in held]
-        marks = [zlib.crc32(repr(fact).encode()) for fact in (names, kinds, reached)]
+        described = [_describe(parameter) for parameter in held]
+        hashes = [zlib.crc32(repr(fact).encode()) for fact in (names, described, reached)]
         group = self._group.group_name
         new = any(_found_equal.get(parameter) != group for parameter in held)
-        failed, news, *told = self._largest([0, int(new), *marks, *(-mark for mark in marks)])
+        failed, any_new, *extremes = self._largest(
+            [0, int(new), *hashes, *(-each for each in hashes)]
+        )
         if failed:
-            self._raise_together()
-        same = [high == -low for high, low in zip(told[:_FACTS], told[_FACTS:], strict=True)]
-        same_names, same_kinds, same_reach = same
-        if not same_kinds:
-            self._raise_unlike(kinds)
-        if news:
-            self._compare_weights(held, kinds)
+            self._raise_first_error()
+        pairs = zip(extremes[:_FACTS], extremes[_FACTS:], strict=True)
+        same_names, same_parameters, same_reach = [high == -low for high, low in pairs]
+        if not same_parameters:
+            self._raise_different_parameters(described)
+        if any_new:
+            self._compare_weights(held, described)
         return same_names, same_reach
 
     def _largest(self, numbers: Sequence[int]) -> list[int]:
         """Return the largest of each number over the ranks."""
-        told = torch.tensor(numbers, dtype=torch.int64, device=self._device)
-        dist.all_reduce(told, dist.ReduceOp.MAX, self._group)
-        largest: list[int] = told.tolist()
+        sent = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        dist.all_reduce(sent, dist.ReduceOp.MAX, self._group)
+        largest: list[int] = sent.tolist()
         return largest
 
     def _gather(self, text: str) -> list[str]:
@@ -205,41 +212,44 @@ class Ranks:
         dist.all_gather(every, padded, self._group)
         return [bytes(each.tolist()).rstrip(b"\0").decode() for each in every]
 
-    def _raise_together(self, error: Exception | None = None) -> None:
-        """Raise on all ranks what some have met; return where it is not ours to put in words."""
+    def _raise_first_error(self, error: Exception | None = None) -> None:
+        """Raise on all ranks the first error of one of them; return on the rank of a foreign one.
+
+        There it is raised as it is.
+        """
+        foreign = error is not None and not isinstance(error, EngramError)
         own = "" if error is None else str(error)
-        if error is not None and not isinstance(error, EngramError):
-            own = f"{type(error).__name__}: {error}"
-        said = self._gather(own)
-        if error is not None and not isinstance(error, EngramError):
+        messages = self._gather(f"{type(error).__name__}: {error}" if foreign else own)
+        if foreign:
             return
-        rank = next(rank for rank, text in enumerate(said) if text)
+        rank, message = next((rank, text) for rank, text in enumerate(messages) if text)
         raise EngramError(
-            f"Rank {rank} of the process group cannot take this step, so no rank does: {said[rank]}"
+            f"Rank {rank} of the process group cannot take this step, so no rank does: {message}"
         ) from error
 
-    def _raise_unlike(self, kinds: list[str]) -> None:
-        every = [text.splitlines() for text in self._gather("\n".join(kinds))]
+    def _raise_different_parameters(self, described: list[str]) -> None:
+        every = [text.splitlines() for text in self._gather("\n".join(described))]
         first = every[0]
-        rank, others = next((r, held) for r, held in enumerate(every) if held != first)
-        if len(first) != len(others):
-            told = f"there are {len(first)} parameters on rank 0 and {len(others)} on rank {rank}"
+        rank, other = next((rank, each) for rank, each in enumerate(every) if each != first)
+        if len(first) != len(other):
+            found = f"there are {len(first)} parameters on rank 0 and {len(other)} on rank {rank}"
         else:
-            place = next(p for p, kind in enumerate(first) if kind != others[p])
-            told = (
-                f"parameter {place} is {first[place]} on rank 0 and {others[place]} on rank {rank}"
+            pairs = zip(first, other, strict=True)
+            place, (own, others) = next(
+                (place, pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]
             )
-        raise EngramError(f"The parameters are not the same on all ranks: {told}.")
+            found = f"parameter {place} is {own} on rank 0 and {others} on rank {rank}"
+        raise EngramError(f"The parameters are not the same on all ranks: {found}.")
 
-    def _compare_weights(self, held: Sequence[Tensor], kinds: Sequence[str]) -> None:
-        """Refuse weights that are not the same on all ranks, and know those that are."""
+    def _compare_weights(self, held: Sequence[Tensor], described: Sequence[str]) -> None:
+        """Refuse weights that are not the same on all ranks, and remember those that are."""
         sums = [_checksum(parameter) for parameter in held]
-        told = self._largest([*sums, *(-each for each in sums)])
-        for place, kind in enumerate(kinds):
-            if told[place] != -told[place + len(held)]:
+        extremes = self._largest([*sums, *(-each for each in sums)])
+        for place, description in enumerate(described):
+            if extremes[place] != -extremes[place + len(held)]:
                 raise EngramError(
                     "The parameters are not the same on all ranks: the weights of parameter "
-                    f"{place}, {kind}, differ; give every rank those of one, as "
+                    f"{place}, {description}, differ; give every rank those of one, as "
                     "DistributedDataParallel does, or train alone with process_group=False."
                 )
         for parameter in held:
@@ -253,10 +263,10 @@ class Ranks:
         if same:
             return dict.fromkeys(names, 1.0)
         if not absent:
-            given = enumerate(self._gather(str(names)))
-            told = ", ".join(f"rank {rank} has {rows}" for rank, rows in given)
+            every_rank = enumerate(self._gather(str(names)))
+            given = ", ".join(f"rank {rank} has {rows}" for rank, rows in every_rank)
             raise EngramError(
-                f"Every rank of the process group must give the same rows, in one order; {told}."
+                f"Every rank of the process group must give the same rows, in one order; {given}."
             )
         every = [text.splitlines() for text in self._gather("\n".join(map(str, names)))]
         count = Counter(name for rows in every for name in rows)

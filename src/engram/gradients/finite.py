@@ -15,13 +15,13 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from engram.errors import EngramError, shown
-from engram.gradients._matrix import Gradient
+from engram.gradients.gram import Gradient
 from engram.rules import Rule
 
-_MOST = 1024  # steps that are noted and not settled
+_MOST = 1024  # steps that are recorded and not settled
 
 
-def trouble_in(
+def find_problem(
     rule: Rule,
     names: Sequence[Hashable],
     losses: Sequence[float],
@@ -45,39 +45,42 @@ def trouble_in(
 
 def is_finite(gradient: Gradient) -> bool:
     """Tell whether a gradient is finite; a device is waited for."""
-    parts = _dense(gradient)
-    # A number that is not finite makes the sum so, which is the cheapest pass; large ones may, too.
+    # A number that is not finite makes the sum so, which is the cheapest pass; large ones may, too:
+    # times 0 they are 0.
     return all(
-        cmath.isfinite(each.sum().item()) or bool(torch.isfinite(each).all()) for each in parts
+        cmath.isfinite(each.sum().item()) or cmath.isfinite(each.mul(0).sum().item())
+        for each in gradient
+        if each is not None
     )
 
 
-def flag(rule: Rule, losses: Tensor, weights: Tensor, gradient: Gradient | None) -> Tensor:
-    """Return, as a number on the device, whether a step is one that `trouble_in` would refuse.
+def is_bad_step(rule: Rule, losses: Tensor, weights: Tensor, gradient: Gradient | None) -> Tensor:
+    """Return, as a number on the device, whether a step is one that `find_problem` would refuse.
 
     A loss or a dot product that is not finite makes a rule's weights NaN. Where the rule has seen
     no dot products, ``gradient`` is what has been mixed.
     """
     measure = weights.sum()
-    parts = [] if gradient is None else _dense(gradient)
-    if parts:  # the largest element, which does not overflow as a square does
-        measure = measure + get_total_norm(parts, math.inf).to(measure.device)
+    parts = [each for each in gradient or () if each is not None]
+    dense = [each for each in parts if each.layout is torch.strided]
+    if dense:  # the largest element, which does not overflow as a square does
+        measure = measure + get_total_norm(dense, math.inf).to(measure.device)
+    for each in parts:
+        if each.layout is not torch.strided:  # of an embedding: 0, or NaN if it is not finite
+            measure = measure + each.mul(0).sum().to(measure.device)
     bad = measure - measure != 0  # NaN is unlike anything
     return bad | (losses.amin() < 0) if rule.compares_losses else bad
 
 
-def _dense(gradient: Gradient) -> list[Tensor]:
-    reached = [each for each in gradient if each is not None]
-    return [each._values() if each.layout is torch.sparse_coo else each for each in reached]
-
-
-def refusal(told: str) -> EngramError:
+def refusal(reason: str) -> EngramError:
     """Return the error for a step that is refused at once."""
-    return EngramError(f"{told[0].upper()}{told[1:]}; the step is refused, and nothing is changed.")
+    return EngramError(
+        f"{reason[0].upper()}{reason[1:]}; the step is refused, and nothing is changed."
+    )
 
 
-class Noted(NamedTuple):
-    """What a device knows of a step, and by which it is explained if it is ``bad``."""
+class PendingStep(NamedTuple):
+    """A device's step of which the host does not know yet whether it is ``bad``."""
 
     rule: Rule
     names: Sequence[Hashable]
@@ -88,16 +91,16 @@ class Noted(NamedTuple):
     def explain(self) -> str:
         """Return what is wrong with a bad step; the device is waited for."""
         gram = None if self.gram is None else self.gram.tolist()
-        told = trouble_in(self.rule, self.names, self.losses.tolist(), gram)
-        return told or f"the gradient of the rows {shown([*self.names])} is not finite"
+        found = find_problem(self.rule, self.names, self.losses.tolist(), gram)
+        return found or f"the gradient of the rows {shown([*self.names])} is not finite"
 
 
-class _Taken(NamedTuple):
-    """What is put right when an optimiser has taken a step."""
+class _BeforeStep(NamedTuple):
+    """What was there before an optimiser's step, and may have to be put back after it."""
 
     found_inf: Tensor | None  # that of a GradScaler, which takes it away itself
-    fresh: list[Tensor]  # parameters that have no momentum yet
-    before: list[tuple[Tensor, Tensor]]  # parameters, and what they were
+    without_state: list[Tensor]  # parameters that have no momentum yet
+    weights: list[tuple[Tensor, Tensor]]  # parameters, and what they were
 
 
 class Guard:
@@ -129,11 +132,11 @@ class Guard:
         self._optimizer: Optimizer | None = None
         self._hooks: list[RemovableHandle] = []
         self._steps = 0  # on a device, since the beginning
-        self._noted: list[Noted] = []  # of them, those since it was last settled
+        self._pending: list[PendingStep] = []  # of them, those since it was last settled
         self._bad: Tensor | None = None  # a truth on the device, of this step or one before it
         self._found_inf: Tensor | None = None  # the same, as a number: so optimisers want it
-        self._armed = False  # whether a mixture waits for its step
-        self._taken: _Taken | None = None
+        self._mixed = False  # whether there is a mixture of which the step is not taken
+        self._before: _BeforeStep | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what belongs to one optimiser: a copy has another, and begins anew."""
@@ -143,20 +146,20 @@ class Guard:
         self._interval = state["_interval"]
         self._begin()
 
-    def over(self, optimizer: Optimizer) -> Check:
+    def check_for(self, optimizer: Optimizer) -> Check:
         """Return how the next step of this optimiser is to be checked."""
         if not self._interval:
             return False
+        self._mixed, self.valid = False, None
         if optimizer is not self._optimizer:
             if not hasattr(optimizer, "register_step_pre_hook"):
                 return True  # nothing tells when it takes its step
             self._unhook()
             self._optimizer = optimizer
-        self._armed, self.valid = False, None
         return self
 
-    def note(self, step: Noted) -> None:
-        """Take note of a step before the optimiser takes it."""
+    def record(self, step: PendingStep) -> None:
+        """Keep a step, before the optimiser takes it, until it is settled."""
         bad = step.bad
         if self._bad is None or self._found_inf is None or self._bad.device != bad.device:
             self._bad = torch.zeros_like(bad)
@@ -165,41 +168,49 @@ class Guard:
         self._bad.logical_or_(bad)
         self._found_inf.copy_(self._bad)
         self._hook()
-        self._armed, self.valid = True, ~self._bad
+        self._mixed, self.valid = True, ~self._bad
         if not (bad.is_cuda and torch.cuda.is_current_stream_capturing()):
             self._steps += 1
-            self._noted.append(step)
+            self._pending.append(step)
             self.due = self._steps % self._interval == 0
 
-    def silence(self, parameters: Sequence[Tensor]) -> None:
+    def zero_if_bad(self, parameters: Sequence[Tensor]) -> None:
         """Set a bad step's gradient to 0 for an optimiser that does not skip the step by itself."""
         assert self._bad is not None
         assert self._optimizer is not None
-        if not _skips_by_itself(self._optimizer):
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad.masked_fill_(self._bad.to(parameter.grad.device), 0)
+        if _skips_by_itself(self._optimizer):
+            return
+        for parameter in parameters:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            bad = self._bad.to(gradient.device)
+            if gradient.layout is torch.strided:
+                gradient.masked_fill_(bad, 0)
+            else:  # an embedding's takes no mask; it is sorted for this, which a GPU waits for
+                counts = (~bad).to(gradient.dtype)
+                parameter.grad = gradient.mul(counts).nan_to_num()
 
     def settle(self) -> None:
         """Wait for the device, and raise if a step since the last time was void."""
-        noted, self._noted, self.due = self._noted, [], False
+        pending, self._pending, self.due = self._pending, [], False
         if self._bad is None or not self._bad.item():
             return
         self._bad.zero_()
-        self._armed = False
-        flags: list[bool] = torch.stack([each.bad for each in noted]).tolist() if noted else []
-        if True not in flags:
+        self._mixed = False
+        bad: list[bool] = torch.stack([each.bad for each in pending]).tolist() if pending else []
+        if True not in bad:
             raise EngramError("A step that was captured is not finite; nothing was learnt since.")
-        place = flags.index(True)
-        first = self._steps - len(noted) + place + 1
+        place = bad.index(True)
+        first = self._steps - len(pending) + place + 1
         raise EngramError(
-            f"In step {first}, {noted[place].explain()}; nothing was learnt from it, nor in any "
+            f"In step {first}, {pending[place].explain()}; nothing was learnt from it, nor in any "
             f"step after it, up to {self._steps}."
         )
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Drop what is not settled: the weights are others now."""
-        self._noted, self._armed, self.due = [], False, False
+        self._pending, self._mixed, self.due = [], False, False
         if self._bad is not None:
             self._bad.zero_()
 
@@ -208,15 +219,15 @@ class Guard:
         if self._hooks:
             return
         assert self._optimizer is not None
-        mine = weakref.ref(self)
+        reference = weakref.ref(self)
 
         def before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            guard = mine()
+            guard = reference()
             if guard is not None:
                 guard._before_step(optimizer, has_closure=len(args) > 1 or bool(kwargs))
 
         def after(optimizer: Optimizer, *_: object) -> None:
-            guard = mine()
+            guard = reference()
             if guard is not None:
                 guard._after_step(optimizer)
 
@@ -233,40 +244,43 @@ class Guard:
         self._hooks = []
 
     def _before_step(self, optimizer: Optimizer, *, has_closure: bool) -> None:
-        if self._found_inf is None or not (self._armed or has_closure):
+        if self._found_inf is None or not (self._mixed or has_closure):
             return
-        if not self._armed:  # the closure may mix; until then there is nothing to skip
+        if not self._mixed:  # the closure may mix; until then there is nothing to skip
             self._found_inf.zero_()
         held = [each for group in optimizer.param_groups for each in group["params"]]
         if _skips_by_itself(optimizer):
-            other = None if self._taken is not None else vars(optimizer).get("found_inf")
-            fresh = [each for each in held if not optimizer.state.get(each)]
-            self._taken = _Taken(other, fresh, [])
-            mine = self._found_inf
-            optimizer.found_inf = mine if other is None else torch.maximum(mine, other)  # type: ignore[attr-defined]
+            # Where the last step broke off, the one that is there is ours.
+            other = None if self._before is not None else vars(optimizer).get("found_inf")
+            without_state = [each for each in held if not optimizer.state.get(each)]
+            self._before = _BeforeStep(other, without_state, [])
+            own = self._found_inf
+            optimizer.found_inf = own if other is None else torch.maximum(own, other)  # type: ignore[attr-defined]
         else:
-            trained = [each for each in held if each.requires_grad]
-            self._taken = _Taken(None, [], [(each, each.detach().clone()) for each in trained])
+            weights = [(each, each.detach().clone()) for each in held if each.requires_grad]
+            self._before = _BeforeStep(None, [], weights)
 
     def _after_step(self, optimizer: Optimizer) -> None:
-        taken, self._taken = self._taken, None
-        if taken is None or self._bad is None:
+        before, bad = self._before, self._bad
+        self._before = None
+        if before is None or bad is None:
             return
-        bad = self._bad
         if _skips_by_itself(optimizer):
-            if taken.found_inf is None:
+            if before.found_inf is None:
                 del optimizer.found_inf  # type: ignore[attr-defined]
             else:
-                optimizer.found_inf = taken.found_inf  # type: ignore[attr-defined]
-            for each in taken.fresh:  # SGD allocates momentum, and leaves it so in a skipped step
+                optimizer.found_inf = before.found_inf  # type: ignore[attr-defined]
+            for (
+                each
+            ) in before.without_state:  # SGD allocates momentum, and leaves it so in a skipped step
                 momentum = optimizer.state.get(each, {}).get("momentum_buffer")
                 if momentum is not None:
                     momentum.masked_fill_(bad.to(momentum.device), 0)
-        elif self._armed:
+        elif self._mixed:
             with torch.no_grad():
-                for parameter, before in taken.before:
-                    torch.where(bad.to(before.device), before, parameter, out=parameter)
-        self._armed = False
+                for parameter, value in before.weights:
+                    torch.where(bad.to(value.device), value, parameter, out=parameter)
+        self._mixed = False
 
 
 Check: TypeAlias = Guard | bool
