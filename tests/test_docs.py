@@ -145,3 +145,19 @@ def test_every_path_that_is_named_exists(page):
 def test_paths_are_found_where_a_page_names_them():
     text = "`src/engram/rules/mega2.py`, lab/engine/rows.py (app/) and docs/methods; not a/lab/x.py"
     assert paths_in(text) == ["src/engram/rules/mega2.py", "lab/engine/rows.py", "app/", "docs/"]
+
+
+SOURCES = {path: path.read_text("utf-8") for path in sorted(ENGRAM.rglob("*.py"))}
+INSIDE = [DOCS / "architecture.md", *SOURCE_PAGES]  # the pages on how the package works
+
+
+@pytest.mark.parametrize("page", INSIDE, ids=name)
+def test_every_file_class_and_method_that_is_named_exists(page):
+    text = page.read_text("utf-8")
+    files = {path.name for path in SOURCES}
+    assert set(re.findall(r"`(\w+\.py)`", text)) <= files
+    named = re.findall(r"\b(?!README)([A-Z]\w+)\.(\w+)\b", text)
+    assert named
+    for kind, member in named:
+        homes = [source for source in SOURCES.values() if re.search(rf"\bclass {kind}\b", source)]
+        assert any(re.search(rf"\b(def {member}\(|{member}:)", each) for each in homes), member
