@@ -9,7 +9,7 @@ from engram.lab.benchmarks import Stream
 from engram.lab.engine import CudaGraphLoop, Rows
 from engram.lab.methods import names
 from engram.lab.protocol import Checkpoint, Paused, run
-from engram.lab.protocol.precision import precision, prepare_workspace
+from engram.lab.protocol.device import precision, prepare_workspace
 
 pytestmark = pytest.mark.numerical
 

@@ -17,8 +17,7 @@ from engram.gradients import Mix
 from engram.lab.engine import unchecked
 from engram.lab.methods import Method
 from engram.lab.protocol.checkpoint import Checkpoint
-from engram.lab.protocol.spec import Spec
-from engram.lab.protocol.stack import differences
+from engram.lab.protocol.spec import Spec, differences
 from engram.rules import MEGA1, MEGA2, Rule
 
 Facts = dict[str, int | float | str]
