@@ -50,7 +50,7 @@ def starting(device: str) -> Iterator[None]:
 
 
 def _start(device: str) -> None:
-    with suppress(Exception):  # whoever needs the GPU hears of it
+    with suppress(Exception):  # whoever needs the GPU has the error then
         triton_works(torch.ones(1, device=device))
 
 

@@ -178,7 +178,7 @@ def plain_cell(cell: object) -> object:
 def _about(row: runs.Row, name: str) -> str:
     if name == "device":
         return row.device
-    return str(row.identity.get(name, "training"))  # whose split older results do not tell
+    return str(row.identity.get(name, "training"))  # older results have no split
 
 
 def merge_into(path: Path, source: Path) -> None:

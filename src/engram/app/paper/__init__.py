@@ -4,9 +4,9 @@
 - ``claims.json``: its claims, each as checks of numbers in named settings;
 - ``studies/*.toml``: its experiments, as ``engram reproduce`` runs them.
 
-They have one home because they must agree: a study runs what a table prints and what a claim is
-judged by. It is a package of its own, below the two that read it: ``engram.app.report`` sets
-results beside the numbers and judges the claims, ``engram.app.studies`` plans the runs.
+They are in one package because they must agree: a study runs what a table prints and what a claim
+is judged by. It is below the two that read it: ``engram.app.report`` sets results beside the
+numbers and judges the claims, ``engram.app.studies`` plans the runs.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def figures(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Chart
     """Return the figures that have anything to show; series name summaries by their place."""
     names = [line_name(label) for label in defaults.heading(summaries)[1]]
     chosen = representatives(summaries, defaults).values()
-    runs = [  # what diverged altogether is told below the table; here if it speaks for its method
+    runs = [  # what diverged altogether is listed below the table; here if it stands for its method
         (name, each.rows if each in chosen or finished(each.rows) else ())
         for name, each in zip(names, summaries, strict=True)
     ]

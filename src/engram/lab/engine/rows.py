@@ -62,14 +62,14 @@ def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 class Rows:
-    """Room for n gradients of R runs, and the step they make.
+    """The n gradients of R runs, and the step they make.
 
     ``parameters`` [R, d] belong to the caller and are updated in place; ``buffers`` [R, b] are
     the network's running averages, which training passes move.
     """
 
     compare: bool = False
-    """Whether a step tells the rows' dot products even where its rule can do without."""
+    """Whether a step returns the rows' dot products even where its rule can do without."""
 
     def __init__(self, network: Network, parameters: Tensor) -> None:
         self.network = network

@@ -37,7 +37,7 @@ def device_name(device: str) -> str:
 
 
 def processor() -> str:
-    """Return the model of the CPU where Linux tells it, else its architecture."""
+    """Return the model of the CPU where Linux names it, else its architecture."""
     lines = list[str]()
     with suppress(OSError):  # elsewhere there is no such file
         lines = _CPU_MODEL.read_text("utf-8", "replace").splitlines()
@@ -65,7 +65,7 @@ def precision(name: str, *, deterministic: bool = False) -> Iterator[None]:
     """Let convolutions round what they multiply to 10 bits, or (``float32``) keep all of it.
 
     Matrix products, of which the dot products and mixtures of gradients are made, keep all of it
-    unless torch was told otherwise before. The fastest algorithm for each shape is found by trying,
+    unless torch was set otherwise before. The fastest algorithm for each shape is found by trying,
     except where the bits have to be the same each time (``deterministic``); an operation that
     cannot do so raises.
     """

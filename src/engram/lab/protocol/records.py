@@ -143,7 +143,7 @@ class StepRecord:
         self._lengths: list[int] = []  # steps of each task begun
 
     def begin_task(self, steps: int, device: torch.device) -> None:
-        """Make room for a task of so many steps."""
+        """Allocate for a task of so many steps."""
         self._keep()
         places = -(-steps // self.every)
         self._lengths.append(steps)
@@ -286,7 +286,7 @@ class LossWatch:
             last = self._checkpoint.last
             good = f"The last good checkpoint is of {last}: {self._checkpoint.path}"
             none = "There is no checkpoint before it."
-            self._checkpoint.tell(f"Seed {self._seeds[run]}: {reason} {good if last else none}")
+            self._checkpoint.message(f"Seed {self._seeds[run]}: {reason} {good if last else none}")
 
 
 def step_facts(steps: Steps, rule: Rule | None) -> Facts:

@@ -73,7 +73,7 @@ class Spec:
             )
 
     def description(self) -> dict[str, Any]:
-        """Return the identity less the data, which need not be at hand."""
+        """Return the identity less the data, which need not be there."""
         described = asdict(self) | {
             "settings": {
                 name: value
@@ -195,7 +195,7 @@ def settings_help(benchmark: str, method: str) -> list[SettingHelp]:
     """Return the settings that a method takes on a benchmark, with their values and meaning."""
     preset = PRESETS.get(benchmark) if isinstance(benchmark, str) else None
     stream = find_benchmark(preset.benchmark if preset else benchmark)
-    entry = method_entry(method)  # one's own data need not be read to tell
+    entry = method_entry(method)  # one's own data need not be read for this
     tasks = preset.tasks if preset else stream.paper_tasks
     chosen = entry.settings(**_usual(stream, entry, preset, tasks))
     values = chosen.as_dict() | stream.settings().as_dict()
@@ -289,7 +289,7 @@ def differences(specs: Sequence[Spec], run: int) -> str:
 
 
 def identities(specs: Sequence[Spec]) -> dict[str, Any]:
-    """Return what a checkpoint tells of its runs: one identity for all, or one for each as well."""
+    """Return what a checkpoint says of its runs: one identity for all, or one for each as well."""
     every = [spec.identity() for spec in specs]
     alike = all(one == every[0] for one in every)
     return {"identity": every[0], **({} if alike else {"identities": every})}
