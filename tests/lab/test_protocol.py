@@ -149,7 +149,7 @@ def test_a_run_is_the_same_alone_or_stacked(method):
 def test_a_run_on_a_cpu_tells_which_one_and_is_filed_without(monkeypatch, tmp_path):
     """Where the model is not told, by its architecture."""
     told = tmp_path / "cpuinfo"
-    monkeypatch.setattr("engram.lab.protocol.device._TOLD", told)
+    monkeypatch.setattr("engram.lab.protocol.device._CPU_MODEL", told)
     for model in (platform.machine(), "Some CPU @ 2 GHz"):
         if model != platform.machine():
             told.write_text(f"vendor_id\t: Somebody\nmodel name\t: {model}\n" * 2)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from engram.app.paper import benchmarks, printed, printed_methods, settings
-from engram.app.report.claims import in_setting, judge
+from engram.app.report.claims import Verdict, in_setting, judge
 from engram.app.report.k2 import ORDER, SHARE, papers_share, recorded_k2
 from engram.app.report.measures import METRICS, Metric, Statistic
 from engram.app.report.paper_defaults import PaperDefaults, representatives
@@ -22,7 +22,6 @@ from engram.app.report.tables import (
     markdown_table,
     spread,
 )
-from engram.app.report.verdicts import Verdict
 from engram.app.runs import canonical
 from engram.errors import unknown
 

@@ -121,7 +121,7 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
         except EOFError:
             return
         if checkpoint is not None:
-            checkpoint.tell = lambda line: pipe.send(Message(printable(line)))
+            checkpoint.message = lambda line: pipe.send(Message(printable(line)))
         event: Finished | Stopped | Failed | TooLarge
         try:
             current = checkpoint
