@@ -50,12 +50,13 @@ def families() -> Mapping[str, Mapping[str, tuple[Change, ...]]]:
     """Return what is replaced to do without a family of kernels, in either way."""
     products = tuple((mlp, name, compiled(getattr(mlp, name))) for name in _PRODUCTS)
     along = tuple((rows, name, compiled(getattr(rows, name))) for name in ("gram", "descend_along"))
+    entropy = (compiled(rows.cross_entropy),)  # the objective that passes have by default
     pairs, many = (rows, "_have_kernels", _kernels_beyond(2)), (rows, "_MOST_ROWS", 2)
     return {
         "products": _ways((mlp, "triton_works", without), *products),
         "losses": _ways(
             (rows, "_MOST_CLASSES", 0),
-            (rows, "cross_entropy", compiled(rows.cross_entropy)),
+            *((each, "__defaults__", entropy) for each in (rows.Rows._pass, rows.Rows.gradients)),
         ),
         "rows": _ways(pairs, *along),
         "many rows": _ways(many, *along),

@@ -1,9 +1,14 @@
 """What all tests have in common."""
 
+import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
+
+from engram.app.cli import main
 
 HERE = Path(__file__).parent
 NUMERICAL = ("engine", "gradients", "rules")  # folders; elsewhere a module says it of itself
@@ -24,3 +29,80 @@ def _as_many_threads_as_before():
     before = torch.get_num_threads()
     yield
     assert torch.get_num_threads() == before
+
+
+class Answer(NamedTuple):
+    """What a command has come to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def engram(monkeypatch, capsys):
+    """Give a command in this process; return its exit code and what was printed.
+
+    Options may be named: ``seeds=2``, ``json=True``, ``settings=("key=value",)``.
+    """
+
+    def call(*words, **options):
+        typed = [*map(str, words), *_typed(options)]
+        monkeypatch.setattr(sys, "argv", ["engram", *typed])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Answer(ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def cub_checksums(monkeypatch):
+    """Let Split CUB's images have a checksum, or within a ``with`` those and all files of weights.
+
+    So nobody needs the images, nor the public weights.
+    """
+
+    @contextmanager
+    def within(weights):
+        with monkeypatch.context() as patched:
+            name = "engram.lab.benchmarks.split_cub.weights_checksum"
+            patched.setattr(name, lambda _: weights)
+            yield
+
+    def told(images, weights=None):
+        monkeypatch.setattr("engram.lab.benchmarks.split_cub.checksum", lambda _: images)
+        return within(weights)
+
+    return told
+
+
+@pytest.fixture
+def awa_images(monkeypatch):
+    """Let Split AWA's data be these images."""
+
+    def served(images):
+        monkeypatch.setattr("engram.lab.benchmarks.split_awa.load", lambda _: images)
+
+    return served
+
+
+@pytest.fixture
+def quick_figures(monkeypatch):
+    """Let reports come without files of figures; return a list of what would be drawn."""
+    drawn = []
+    name = "engram.app.report.html.page.save_figure"
+    monkeypatch.setattr(name, lambda title, charts, *_: drawn.append((title, charts)))
+    return drawn
+
+
+def _typed(options):
+    words = []
+    for name, value in options.items():
+        option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] * value
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [option, str(each)]
+    return words

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engram.app.report.performance import speed_markdown
+from engram.app.report import speed_markdown
 from engram.lab import bench
 from engram.lab.bench import gpu, products, sessions, timing
 

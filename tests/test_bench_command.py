@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from engram.app import report
-from engram.app.cli.bench import bench as run_bench
-from engram.app.report.performance import SPEED_TABLES
+from engram.app.report import SPEED_TABLES
 from engram.errors import EngramError
 from engram.lab import bench
 from tools.docs.pages import write_pages
@@ -18,11 +17,11 @@ def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
     assert {*bench._CPU, *bench._GPU, "kernels", "peers"} == set(SPEED_TABLES)
 
 
-def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
+def test_bench_prints_and_saves_what_it_measures(tmp_path, engram, monkeypatch):
     path = tmp_path / "new" / "performance-here.json"
     rows = bench.methods(["van"], blocks=1, rounds=1)
-    run_bench(device="cpu", json_path=path, measure=lambda *_: [("methods", rows)])
-    assert "times MEGA-II" in capsys.readouterr().out
+    monkeypatch.setattr(bench, "measure", lambda *_: [("methods", rows)])
+    assert "times MEGA-II" in engram("bench", device="cpu", json=path).out
     saved = json.loads(path.read_text())
     assert saved["tables"] == {"methods": rows}
     assert saved["device"].startswith("one thread of ")
@@ -31,19 +30,19 @@ def test_bench_prints_and_saves_what_it_measures(tmp_path, capsys):
     assert saved["created"].startswith("20")
 
 
-def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch):
+def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch, engram):
     monkeypatch.setattr(bench, "_CPU", {name: lambda: [] for name in ("steps", "methods")})
     monkeypatch.setattr(bench.torch, "set_num_threads", lambda _: None)
     path = tmp_path / "performance-here.json"
-    run_bench(["methods", "methods"], device="cpu", json_path=path)
+    engram("bench", "methods", "methods", device="cpu", json=path)
     saved = json.loads(path.read_text())
     assert saved["tables"] == {"methods": []}
     assert saved["command"] == "engram bench methods methods --device cpu"
-    with pytest.raises(EngramError, match=r"no table for this device 'step'"):
-        run_bench(["steps", "step"], device="cpu", json_path=tmp_path / "none.json")
+    code, _, err = engram("bench", "steps", "step", device="cpu", json=tmp_path / "none.json")
+    assert (code, "no table for this device 'step'" in err) == (2, True)
     assert not (tmp_path / "none.json").exists()
-    with pytest.raises(EngramError, match="exists already, and may hold tables that are not"):
-        run_bench(["steps"], device="cpu", json_path=path)
+    code, _, err = engram("bench", "steps", device="cpu", json=path)
+    assert (code, "exists already, and may hold tables that are not" in err) == (2, True)
 
 
 def test_a_gpu_is_measured_by_its_own_clock(monkeypatch):
@@ -54,27 +53,32 @@ def test_a_gpu_is_measured_by_its_own_clock(monkeypatch):
     assert asked == ["cuda:1"]
 
 
-def test_what_was_measured_before_a_failure_is_kept(tmp_path):
+def test_what_was_measured_before_a_failure_is_kept(tmp_path, engram, monkeypatch):
     def measure(device, _):
         yield "methods", []
         raise RuntimeError(device)
 
+    monkeypatch.setattr(bench, "measure", measure)
     path = tmp_path / "performance-here.json"
-    with pytest.raises(RuntimeError):
-        run_bench(device="cpu", json_path=path, measure=measure)
+    with pytest.raises(RuntimeError, match="cpu"):
+        engram("bench", device="cpu", json=path)
     assert json.loads(path.read_text())["tables"] == {"methods": []}
 
 
-def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(EngramError, match="json must be the name of a file"):
-        run_bench(device="cpu", json_path=tmp_path, measure=lambda *_: pytest.fail("measured"))
-
-
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("", "json must be the name of a file"),
+        ("text/performance-here.json", "performance-here.json' cannot be written"),
+    ],
+)
+def test_where_no_file_can_be_is_told_before_anything_is_measured(
+    tmp_path, engram, monkeypatch, place, sentence
+):
+    monkeypatch.setattr(bench, "measure", lambda *_: pytest.fail("measured"))
     (tmp_path / "text").write_text("no folder")
-    place = tmp_path / "text" / "performance-here.json"
-    with pytest.raises(EngramError, match=r"performance-here\.json' cannot be written"):
-        run_bench(device="cpu", json_path=place, measure=lambda *_: pytest.fail("measured"))
+    code, _, err = engram("bench", device="cpu", json=tmp_path / place)
+    assert (code, sentence in err) == (2, True)
 
 
 @pytest.fixture

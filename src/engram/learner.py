@@ -280,8 +280,8 @@ class Learner:
             vars(self.optimizer).update(optimizer)
             if isinstance(error, EngramError) or not isinstance(error, _NO_STATE):
                 raise
-            told = str(error).rstrip(". ")
-            raise EngramError(f"The state is not of this {name}: {told}.") from error
+            reason = str(error).rstrip(". ")
+            raise EngramError(f"The state is not of this {name}: {reason}.") from error
         self._guard.reset()
         compare_again(optimized(self.optimizer))  # it may have been loaded on one rank alone
 

@@ -1,11 +1,7 @@
-import sys
-
 import fake_laboratory
 import pytest
 
 from engram.app import runs
-from engram.app.cli import main
-from engram.app.report.html import page as html_page
 from engram.app.runs import Store, printable, record
 from engram.lab import protocol
 
@@ -19,35 +15,6 @@ def laboratory(monkeypatch):
     for name in PARTS:
         monkeypatch.setattr(protocol, name, getattr(fake_laboratory, name))
     return fake_laboratory
-
-
-@pytest.fixture
-def engram(monkeypatch, capsys):
-    """Give a command in this process; return its exit code and what was printed.
-
-    Options may be named: ``seeds=2``, ``json=True``, ``settings=("key=value",)``.
-    """
-
-    def call(*words, **options):
-        typed = [*map(str, words), *_typed(options)]
-        monkeypatch.setattr(sys, "argv", ["engram", *typed])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
-
-
-def _typed(options):
-    words = []
-    for name, value in options.items():
-        option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words += [option] * value
-        else:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [option, str(each)]
-    return words
 
 
 @pytest.fixture
@@ -96,11 +63,6 @@ def make_row():
         return record(spec, fake_laboratory.run(spec, [seed])[0], command)
 
     return make
-
-
-@pytest.fixture
-def quick_figures(monkeypatch):
-    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])  # they have tests of their own
 
 
 @pytest.fixture

@@ -268,6 +268,18 @@ def _go_wrong(fault, checkpoint, resumed, specs, seeds):
             raise OutOfMemoryError("CUDA out of memory.")
         finally:
             raise KeyError("a bug of its own")
+    if fault == "handled":
+        try:
+            raise OutOfMemoryError("CUDA out of memory.")
+        except OutOfMemoryError:
+            raise RuntimeError("a bug of its own") from None
+    if fault == "circle":
+        error = RuntimeError("a bug of its own")
+        error.__context__ = RuntimeError("another")
+        error.__context__.__context__ = error
+        raise error
+    if fault == "capture":
+        raise RuntimeError("capture: a bug of its own")
     if fault == "raise":
         raise RuntimeError("two\nlines \x1b[31m")
     if fault == "exit":

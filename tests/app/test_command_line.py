@@ -9,10 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from engram.app.cli.app import app
-from engram.app.cli.requests import Request, specify
 from engram.app.runs import Store
 from processes import started
 
@@ -98,12 +95,12 @@ def test_the_stored_command_makes_the_numbers_again(ask, tmp_path):
         )
 
 
-@pytest.mark.usefixtures("laboratory")
-def test_a_setting_goes_to_the_methods_that_know_it():
-    request = Request("permuted-mnist", ("van", "mega-i"), settings=("epsilon=0.5",))
-    van, mega = specify(request)
-    assert "epsilon" not in van.settings
-    assert mega.settings["epsilon"] == 0.5
+def test_a_setting_goes_to_the_methods_that_know_it(ask, tmp_path):
+    ask("van", "mega-i", seeds=1, settings=("epsilon=0.5",))
+    with Store(tmp_path / "results" / "store.sqlite") as store:
+        settings = {row.identity["method"]: row.identity["settings"] for row in store.rows()}
+    assert "epsilon" not in settings["van"]
+    assert settings["mega-i"]["epsilon"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -168,7 +165,7 @@ def test_a_bad_file_to_merge_leaves_no_store(engram, tmp_path):
     assert not (tmp_path / "new.sqlite").exists()
 
 
-def test_help_loads_neither_the_laboratory_nor_the_reports():
+def test_help_loads_neither_the_laboratory_nor_the_reports(engram):
     code = (
         "import sys; from engram.app.cli import main; sys.argv = ['engram', '--help']\n"
         "try: main()\n"
@@ -179,7 +176,7 @@ def test_help_loads_neither_the_laboratory_nor_the_reports():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "results" in run.stdout
-    assert CliRunner().invoke(app, ["--version"]).output.startswith("engram 0.")
+    assert engram("--version").out.startswith("engram 0.")
 
 
 _COMMAND = """
@@ -235,12 +232,11 @@ def test_the_real_thing_end_to_end(tmp_path):
     ]
 
 
-def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch):
+def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, engram):
     monkeypatch.chdir(tmp_path)
     for words in (["run", "permuted-mnist", "mega-iii"], ["results"], ["run", "mnist", "van"]):
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 2
-        assert result.stdout == ""
-        assert result.stderr.startswith("engram: There is no ")
-        assert len(result.stderr.splitlines()) == 1
+        code, out, err = engram(*words)
+        assert (code, out) == (2, "")
+        assert err.startswith("engram: There is no ")
+        assert len(err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []

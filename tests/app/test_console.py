@@ -3,29 +3,42 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 
 import pytest
 
-from engram.app.cli.console import stdout_console
 from engram.app.runs import Store
 
 
+@pytest.fixture
+def long_named(tmp_path, make_row):
+    """Return a store whose table is as wide as it may be: a method in it has a long name."""
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        store.add([make_row(fault="x" * 300)])
+    return path
+
+
 @pytest.mark.parametrize(("columns", "wanted"), [(40, 80), (80, 80), (100, 100)])
-def test_a_narrow_terminal_has_the_width_that_a_table_needs(monkeypatch, columns, wanted):
+def test_a_narrow_terminal_has_the_width_that_a_table_needs(
+    monkeypatch, engram, long_named, columns, wanted
+):
     master, slave = pty.openpty()
-    with os.fdopen(slave, "w") as terminal, os.fdopen(master):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(master, "rb", 0) as shown, os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr("sys.stdout", terminal)
-        monkeypatch.setenv("COLUMNS", str(columns))
-        assert stdout_console().width == wanted
+        engram("results", "--store", long_named)
+        lines = re.sub(r"\x1b\[[\d;]*m", "", shown.read(1 << 16).decode()).splitlines()
+    assert max(map(len, lines)) == wanted
 
 
-def test_a_file_has_the_width_of_any_table(monkeypatch, tmp_path):
-    with (tmp_path / "file").open("w") as file:
-        monkeypatch.setattr("sys.stdout", file)
-        monkeypatch.setenv("COLUMNS", "40")
-        assert stdout_console().width == 160
+def test_a_file_has_the_width_of_any_table(monkeypatch, engram, long_named):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = engram("results", "--store", long_named).out.splitlines()
+    assert max(map(len, lines)) == 160
 
 
 def test_an_empty_store_says_so_and_not_where_an_object_is_asked_for(tmp_path, engram):

@@ -23,11 +23,16 @@ from engram.app.runs import (
     stamp,
     verify,
     write_lines,
+    write_steps,
 )
-from engram.app.runs.step_files import steps_path, write_steps
 from engram.errors import EngramError
 
 PAGE = 4096  # bytes, SQLite's
+
+
+def steps_path(address, store):
+    """Return where the step records of a run lie: beside the store, by the run's address."""
+    return store.with_name(f"{store.stem}-steps") / f"{address}.safetensors"
 
 
 @pytest.fixture

@@ -4,18 +4,15 @@ import json
 import os
 
 import pytest
-from typer.testing import CliRunner
-
-from engram.app.cli.app import app
 
 
 @pytest.fixture
-def invoke(tmp_path, monkeypatch):
+def invoke(tmp_path, monkeypatch, engram):
     """Run the real command line without any data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "none"))
-    return lambda *words: CliRunner().invoke(app, words)
+    return engram
 
 
 @pytest.mark.parametrize(
@@ -23,8 +20,8 @@ def invoke(tmp_path, monkeypatch):
 )
 def test_a_data_folder_that_is_missing_is_one_sentence(invoke, words):
     result = invoke(*words, "--data", "nowhere")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "engram: data must be a folder that exists, not 'nowhere'.\n"
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "engram: data must be a folder that exists, not 'nowhere'.\n"
 
 
 @pytest.mark.parametrize("verb", ["run", "tune"])
@@ -35,8 +32,8 @@ def test_a_data_folder_that_is_missing_is_one_sentence(invoke, words):
 def test_missing_data_is_told_before_anything_is_made(invoke, tmp_path, verb, benchmark, name):
     (tmp_path / "empty").mkdir()
     result = invoke(verb, benchmark, "mega-i", "--device", "cpu", "--data", "empty")
-    assert (result.exit_code, result.stdout) == (2, "")
-    (sentence,) = result.stderr.splitlines()
+    assert (result.code, result.out) == (2, "")
+    (sentence,) = result.err.splitlines()
     assert f"`engram data fetch {name}`" in sentence
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
     assert os.environ["ENGRAM_DATA"] == "empty"
@@ -44,12 +41,12 @@ def test_missing_data_is_told_before_anything_is_made(invoke, tmp_path, verb, be
 
 def test_data_is_listed_and_an_unknown_name_is_refused(invoke, tmp_path):
     listed = invoke("data", "--json")
-    names = [source["name"] for source in json.loads(listed.stdout)["sources"]]
+    names = [source["name"] for source in json.loads(listed.out)["sources"]]
     assert names == ["cifar-100", "cub-200-2011", "awa2", "resnet18-imagenet"]
-    assert "cifar-100" in invoke("data").stdout
+    assert "cifar-100" in invoke("data").out
     result = invoke("data", "fetch", "cifar-10", "--data", str(tmp_path))
-    assert result.exit_code == 2
-    assert "did you mean 'cifar-100'" in result.stderr
+    assert result.code == 2
+    assert "did you mean 'cifar-100'" in result.err
 
 
 @pytest.mark.parametrize("words", [("fetch", "cifar-100", "--data"), ("--data",)])
@@ -59,11 +56,11 @@ def test_what_is_in_the_folder_is_not_fetched(invoke, tmp_path, words):
     (place / "train.bin").write_bytes(b"")
     more = () if len(words) > 1 else ("fetch", "cifar-100")
     result = invoke("data", *words, "mine", *more)
-    assert result.exit_code == 0
-    assert result.stdout == "mine/cifar-100-binary\n"
+    assert result.code == 0
+    assert result.out == "mine/cifar-100-binary\n"
 
 
 def test_a_report_needs_a_store(invoke):
     result = invoke("report")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("engram: There is no store at ")
+    assert result.code == 2
+    assert result.err.startswith("engram: There is no store at ")

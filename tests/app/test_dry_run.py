@@ -10,7 +10,7 @@ from engram.app.studies import Taken
 
 @pytest.fixture
 def unpublished(monkeypatch):
-    monkeypatch.setattr("engram.app.cli.reproduce.published", list)
+    monkeypatch.setattr("engram.app.studies.published", list)
 
 
 @pytest.mark.usefixtures("unpublished")
@@ -33,7 +33,7 @@ def test_what_no_store_can_tell_is_told_by_what_was_published(ask_study, study, 
         Taken("cpu", "permuted-mnist", "mega-ii", 20, 55_000, 9000.0),
         Taken("cpu", "permuted-mnist", "a-gem", 20, 55_000, 300.0),  # too far to tell
     ]
-    monkeypatch.setattr("engram.app.cli.reproduce.published", lambda: known)
+    monkeypatch.setattr("engram.app.studies.published", lambda: known)
     _, out, _ = ask_study(study(), dry_run=True)
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "permuted-mnist 2 55,000 mega-ii 3 3 30 s* 90 s*" in lines

@@ -2,8 +2,12 @@
 
 import pytest
 from fake_laboratory import unit_of
+from rich.console import Console
+from rich.progress import Progress
 
-from engram.app.cli.progress import Pace
+from engram.app.cli.progress import Bars, Lines, Pace
+
+LINE = "the GPU has too little memory for all at once. They are trained in two parts."
 
 
 def test_the_pace_counts_every_run_of_a_stack(laboratory):
@@ -38,3 +42,31 @@ def test_the_time_left_is_told_once_enough_is_trained(laboratory):
     assert after((30, 1), (40, 11)) == "0:16:29 left"  # one a second, 989 left
     assert after((30, 500), (31, 510)) == ""  # it went on from a half: that is nobody's speed here
     assert after((30, 500), (31, 600)) == "0:00:04 left"
+
+
+def test_the_pace_forgets_what_was_given_up(laboratory):
+    now = [0.0]
+    unit = unit_of(laboratory.specify("permuted-mnist", "van"), (0, 1))
+    pace = Pace([unit], lambda: now[0])
+    pace.advance(unit, laboratory.Progress(0, 17, 100, 200))
+    now[0] = 10.0
+    pace.forget(unit)
+    assert pace.share == 0
+    assert str(pace) == "0 steps/s"
+    for now[0], step in ((20.0, 50), (30.0, 100)):  # the time left is reckoned from here on
+        pace.advance(unit, laboratory.Progress(0, 17, step, 200))
+    assert str(pace) == "7 steps/s, 0:00:20 left"
+
+
+@pytest.mark.parametrize("bars", [False, True])
+def test_a_line_says_why(laboratory, bars, capsys):
+    unit = unit_of(laboratory.specify("permuted-mnist", "van"), (0, 1))
+    with Progress(console=Console(stderr=True, width=200)) as display:
+        pace = Pace([unit])
+        listener = Bars(pace, display) if bars else Lines(pace)
+        listener.advanced(unit, laboratory.Progress(0, 17, 100, 200))
+        listener.cut(unit, LINE)
+        shown = [(task.description, task.completed) for task in display.tasks]
+    assert pace.share == 0
+    assert shown == ([("all 2 runs", 0)] if bars else [])
+    assert f"van, 2 seeds: {LINE}" in capsys.readouterr().err

@@ -213,7 +213,7 @@ def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_re
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("engram.app.cli.reproduce.write_page", stop)  # and again, before the report
+        patched.setattr("engram.app.report.PaperDefaults", stop)  # and again, before the report
         code, _, err = ask_study(target, store=path)
     assert (code, err.splitlines()[-1]) == (
         130,

@@ -11,11 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-import typer
 from fake_laboratory import unit_of
 
-from engram.app.cli.process import one_sentence
-from engram.app.cli.requests import Request, TuningRequest
 from engram.app.runs import Checkpoints, Store, Terminated, execute, plan_units
 from engram.app.runs.interrupts import Interrupt
 from engram.errors import EngramError
@@ -147,7 +144,8 @@ def test_a_folder_that_cannot_be_is_told_before_anything_is_trained(work, specs,
 @pytest.fixture
 def locked(tmp_path, monkeypatch):
     """A store that another connection is writing for good."""
-    monkeypatch.setattr("engram.app.runs.store._PATIENCE", 0.1)
+    connect, hurried = sqlite3.connect, {"timeout": 0.1}
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **more: connect(path, **more | hurried))
     path = tmp_path / "locked.sqlite"
     with Store(path) as opened:
         other = sqlite3.connect(path, isolation_level=None)
@@ -179,19 +177,25 @@ def test_an_interval_that_is_none_is_refused(every, engram, tmp_path):
     assert engram(*words, 0)[0] == 0
 
 
-def test_deterministic_is_part_of_the_command():
-    for request in (
-        Request("b", ("m",), deterministic=True),
-        TuningRequest("b", "m", deterministic=True),
-    ):
-        assert "--deterministic" in request.command
+@pytest.mark.usefixtures("laboratory", "executor")
+@pytest.mark.parametrize("verb", ["run", "tune"])
+def test_deterministic_is_part_of_the_command(engram, tmp_path, verb):
+    path, options = tmp_path / "s.sqlite", {"seeds": 1, "tasks": 2, "device": "cpu"}
+    engram(verb, "permuted-mnist", "mega-i", "--deterministic", store=path, **options)
+    with Store(path) as store:
+        assert all("--deterministic" in row.command for row in store.rows())
+        assert len(store.rows()) == (1 if verb == "run" else 3)
 
 
+@pytest.mark.usefixtures("laboratory")
 @pytest.mark.parametrize(("raised", "code"), [(Terminated, 75), (KeyboardInterrupt, 130)])
-def test_the_exit_code_says_what_happened(raised, code):
-    with pytest.raises(typer.Exit) as caught, one_sentence():
+def test_the_exit_code_says_what_happened(raised, code, engram, tmp_path, monkeypatch):
+    def stopped(*_, **__):
         raise raised
-    assert caught.value.exit_code == code
+
+    monkeypatch.setattr("engram.app.runs.execute", stopped)
+    options = {"seeds": 1, "device": "cpu", "store": tmp_path / "s.sqlite"}
+    assert engram("run", "permuted-mnist", "van", **options).code == code
 
 
 HEARD = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
@@ -252,12 +256,26 @@ def test_a_signal_while_a_worker_starts_is_heard(store, laboratory, specs, numbe
     assert store.rows() == heard.stored == []
 
 
-def test_signals_that_are_ignored_stay_ignored():
+def test_the_first_ctrl_c_is_noted_and_the_second_raises(work, specs, monkeypatch):
+    sent = []
+
+    def interrupt(*_):
+        for time_ in ("first", "second"):
+            sent.append(time_)
+            os.kill(os.getpid(), signal.SIGINT)
+        sent.append("neither has raised")
+
+    monkeypatch.setattr(Heard, "advanced", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        work(specs(sleep=60, fault="deaf"), seeds=1)
+    assert sent == ["first", "second"]
+
+
+def test_signals_that_are_ignored_stay_ignored(work, specs, monkeypatch):
+    monkeypatch.setattr(Heard, "advanced", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with Interrupt() as interrupt:
-            os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt.seen is None
+        assert work(specs(), seeds=1).stored == ["van, seed 0"]
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -6,12 +6,8 @@ import signal
 
 import pytest
 from fake_laboratory import unit_of
-from rich.console import Console
-from rich.progress import Progress
 
-from engram.app.cli.progress import Bars, Lines, Pace
 from engram.app.runs import Checkpoints, Terminated, execute
-from engram.app.runs.worker import lacks_memory
 from listeners import Heard
 
 LINE = "the GPU has too little memory for all at once. They are trained in two parts."
@@ -122,24 +118,11 @@ def test_what_was_saved_of_others_cuts_nothing(unit, trained, checkpoints, labor
     assert [seeds for _, seeds, _, _ in tried] == [[0, 1, 2, 3, 4]]
 
 
-def test_an_error_while_another_is_handled_is_told_at_once(unit, trained):
-    heard, tried, failures = trained(unit("handler", (0, 1, 2)))
+@pytest.mark.parametrize("fault", ["handler", "handled", "circle", "capture"])
+def test_an_error_of_its_own_is_told_at_once(fault, unit, trained):
+    heard, tried, failures = trained(unit(fault, (0, 1, 2)))
     assert (failures, len(tried), heard.cuts) == (1, 1, [])
     assert "a bug of its own" in heard.ends[0][1]
-
-
-def test_whose_words_are_taken_for_a_lack_of_memory():
-    full, capture, other = RuntimeError("CUDA out of memory."), RuntimeError("capture"), KeyError()
-    assert not lacks_memory(capture)
-    capture.__context__ = full
-    other.__context__ = full
-    assert [lacks_memory(each) for each in (full, capture, other)] == [True, True, False]
-    capture.__suppress_context__ = True
-    assert not lacks_memory(capture)
-    round_about = RuntimeError("one")
-    round_about.__context__ = RuntimeError("another")
-    round_about.__context__.__context__ = round_about
-    assert not lacks_memory(round_about)
 
 
 def test_who_is_stopped_is_not_cut(unit, trained, tmp_path, monkeypatch):
@@ -151,31 +134,3 @@ def test_who_is_stopped_is_not_cut(unit, trained, tmp_path, monkeypatch):
         trained(unit("deaf-small-gpu", (0, 1, 2), sleep="1"))
     assert heard == []
     assert len((tmp_path / "trace").read_text().splitlines()) == 1
-
-
-def test_the_pace_forgets_what_was_given_up(laboratory):
-    now = [0.0]
-    unit = unit_of(laboratory.specify("permuted-mnist", "van"), (0, 1))
-    pace = Pace([unit], lambda: now[0])
-    pace.advance(unit, laboratory.Progress(0, 17, 100, 200))
-    now[0] = 10.0
-    pace.forget(unit)
-    assert pace.share == 0
-    assert str(pace) == "0 steps/s"
-    for now[0], step in ((20.0, 50), (30.0, 100)):  # the time left is reckoned from here on
-        pace.advance(unit, laboratory.Progress(0, 17, step, 200))
-    assert str(pace) == "7 steps/s, 0:00:20 left"
-
-
-@pytest.mark.parametrize("bars", [False, True])
-def test_a_line_says_why(laboratory, bars, capsys):
-    unit = unit_of(laboratory.specify("permuted-mnist", "van"), (0, 1))
-    with Progress(console=Console(stderr=True, width=200)) as display:
-        pace = Pace([unit])
-        listener = Bars(pace, display) if bars else Lines(pace)
-        listener.advanced(unit, laboratory.Progress(0, 17, 100, 200))
-        listener.cut(unit, LINE)
-        shown = [(task.description, task.completed) for task in display.tasks]
-    assert pace.share == 0
-    assert shown == ([("all 2 runs", 0)] if bars else [])
-    assert f"van, 2 seeds: {LINE}" in capsys.readouterr().err

@@ -7,12 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from engram.app.cli.app import app
-from engram.app.cli.requests import Request, specify
 from engram.app.runs import Store
-from engram.errors import EngramError
 
 HERE = Path(__file__).parent
 
@@ -152,68 +148,78 @@ def test_mistakes_are_refused_before_anything_is_made(search, path, method, chan
     assert not path.parent.exists()
 
 
-def asked(path, *methods, **changes):
-    return Request("permuted-mnist", methods, **{"device": "cpu", "tuned": path, **changes})
+@pytest.fixture
+def tuned(path, engram, laboratory):  # noqa: ARG001
+    """Ask which settings a tuned run would have; return them by method, and what is told."""
+
+    def tuned(*methods, **options):
+        words = ["run", "permuted-mnist", *methods, "--tuned", "--help-settings", "--json"]
+        code, out, err = engram(*words, device="cpu", store=path, **options)
+        if code:
+            return err
+        listed = json.loads(out)["methods"]
+        return {entry["method"]: entry["settings"] for entry in listed}, err
+
+    return tuned
 
 
-def test_a_tuned_run_has_the_chosen_values_and_others_their_presets(search, path, laboratory):
+def test_a_tuned_run_has_the_chosen_values_and_others_their_presets(
+    search, path, engram, laboratory
+):
     search(seeds=2)
-    mega, agem = specify(asked(path, "mega-i", "a-gem"))
-    assert mega.settings == {**laboratory.usual("mega-i"), "epsilon": 0.01}
-    assert agem.settings == laboratory.usual("a-gem")
-    assert (mega.split, mega.tasks) == ("training", 17)
+    engram("run", "permuted-mnist", "mega-i", "a-gem", "--tuned", device="cpu", store=path, seeds=1)
+    with Store(path) as store:
+        mega, agem = (row.identity for row in store.rows()[-2:])
+    assert mega["settings"] == {**laboratory.usual("mega-i"), "epsilon": 0.01}
+    assert agem["settings"] == laboratory.usual("a-gem")
+    assert (mega.get("split", "training"), mega["tasks"]) == ("training", 17)
 
 
-def test_what_is_set_wins_over_what_was_chosen(search, path):
+def test_what_is_set_wins_over_what_was_chosen(search, tuned):
     search(seeds=2)
-    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)))
-    assert spec.settings["epsilon"] == 0.5
+    found, _ = tuned("mega-i", settings=("epsilon=0.5",))
+    assert found["mega-i"]["epsilon"] == 0.5
 
 
-def test_the_newest_choice_is_used_and_told(search, path, capsys):
+def test_the_newest_choice_is_used_and_told(search, tuned):
     search(seeds=2, tasks=1)
-    specify(asked(path, "mega-i"))
-    (told,) = capsys.readouterr().err.splitlines()
+    _, told = tuned("mega-i")
     assert told.startswith("mega-i: epsilon=0.01, chosen on 20")
+    assert len(told.splitlines()) == 1
     search(seeds=1, passes=2, settings=("lead=0",))
-    (spec,) = specify(asked(path, "mega-i"))
-    assert spec.settings["epsilon"] == 0.1
-    (told,) = capsys.readouterr().err.splitlines()
+    found, told = tuned("mega-i")
+    assert found["mega-i"]["epsilon"] == 0.1
     assert told.startswith("mega-i: epsilon=0.1, of 2 choices the newest, made on 20")
-    assert told.endswith("from 3 trials of 3 tasks of 55,000 examples, 2 passes, 1 seed.")
+    assert told.endswith("from 3 trials of 3 tasks of 55,000 examples, 2 passes, 1 seed.\n")
+    assert len(told.splitlines()) == 1
 
 
-def test_a_choice_with_as_many_examples_goes_before_a_newer_one(search, path, capsys):
+def test_a_choice_with_as_many_examples_goes_before_a_newer_one(search, tuned):
     search(seeds=1, examples=200)
     search(seeds=1, settings=("lead=0",))
     for examples, epsilon in ((200, 0.01), (None, 0.1), (300, 0.1)):
-        (spec,) = specify(asked(path, "mega-i", examples=examples))
-        assert spec.settings["epsilon"] == epsilon
-        told = capsys.readouterr().err
+        found, told = tuned("mega-i", **({} if examples is None else {"examples": examples}))
+        assert found["mega-i"]["epsilon"] == epsilon
         assert ("of 2 choices the newest with as many examples" in told) == (examples != 300)
 
 
-@pytest.mark.usefixtures("laboratory")
-def test_what_is_set_needs_no_choice(path):
-    (spec,) = specify(asked(path, "mega-i", settings=("epsilon=0.5",)))
-    assert spec.settings["epsilon"] == 0.5
+def test_what_is_set_needs_no_choice(tuned):
+    found, _ = tuned("mega-i", settings=("epsilon=0.5",))
+    assert found["mega-i"]["epsilon"] == 0.5
 
 
-def test_a_choice_is_for_its_own_method(search, path):
+def test_a_choice_is_for_its_own_method(search, path, tuned):
     search("van", seeds=2)
-    with pytest.raises(EngramError) as error:
-        specify(asked(path, "van", "mega-i"))
     command = shlex.join(["engram", "tune", "permuted-mnist", "mega-i", "--store", str(path)])
-    assert str(error.value) == (
-        f"Nothing is chosen for mega-i on permuted-mnist in {str(path)!r}: `{command}` does it."
-    )
+    nothing = f"Nothing is chosen for mega-i on permuted-mnist in {str(path)!r}"
+    assert tuned("van", "mega-i").endswith(f"engram: {nothing}: `{command}` does it.\n")
 
 
-def test_without_a_store_there_is_no_choice_and_none_is_made(tmp_path, monkeypatch):
+def test_without_a_store_there_is_no_choice_and_none_is_made(tmp_path, monkeypatch, engram):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["run", "permuted-mnist", "mega-i", "--tuned"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.endswith(
+    code, out, err = engram("run", "permuted-mnist", "mega-i", "--tuned")
+    assert (code, out) == (2, "")
+    assert err.endswith(
         " in 'engram-results/store.sqlite': `engram tune permuted-mnist mega-i` does it.\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -70,7 +70,7 @@ def world(template, tmp_path, monkeypatch):
     monkeypatch.setattr(app, "app", COMMAND)
     monkeypatch.setattr(runs, "execute", _no_training)
     monkeypatch.setattr(report, "save_plot", lambda *_: None)
-    monkeypatch.setattr("engram.app.cli.report.write_report", lambda *_: "figures")
+    monkeypatch.setattr("engram.app.report.html.write_report", lambda *_: "figures")
     monkeypatch.setattr(bench, "measure", lambda *_: iter([("steps", [{"method": "van"}])]))
     monkeypatch.setattr(download, "_opener", _no_network)
     monkeypatch.setattr(download, "_PAUSE", 0)

@@ -9,11 +9,9 @@ from fuzz_cases import attempt, refused
 from test_fuzz_results import CHOICE, ROW
 
 from engram.app import runs
-from engram.app.cli.results import merge_into
 from engram.app.studies import read_study
 from engram.lab import protocol
-from engram.lab.data import load
-from engram.lab.data.archives import unpack
+from engram.lab.data import load, unpack
 from engram.memory import Fifo, Memory
 from engram.rules import GEM
 
@@ -60,14 +58,15 @@ def test_a_row_of_endless_seconds_is_refused():
 
 
 @pytest.mark.parametrize("entry", [ROW, CHOICE])
-def test_lines_with_an_endless_number_make_no_store(tmp_path, entry):
+def test_lines_with_an_endless_number_make_no_store(tmp_path, entry, engram):
     """No number is infinite in JSON, but 1e999 is read as one that is."""
     facts = {**ROW["outcome"], "facts": {"loss": "here"}}
     identity = {**CHOICE["identity"], "numerics": ["here"]}
     changed = {"outcome": facts} if entry is ROW else {"identity": identity}
     text = json.dumps({**entry, **changed}).replace('"here"', "1e999")
     (tmp_path / "lines").write_text(text)
-    assert refused(attempt(lambda: merge_into(tmp_path / "store", tmp_path / "lines")))
+    merged = engram("results", "--store", tmp_path / "store", "--merge", tmp_path / "lines")
+    assert (merged.code, merged.err.startswith("engram: Line 1 ")) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["lines"]
 
 

@@ -13,8 +13,7 @@ from fuzz_files import changes, contents, damaged, names
 from fuzz_junk import mostly
 from hypothesis import strategies as st
 
-from engram.lab.data import load, load_weights, weights_checksum
-from engram.lab.data.archives import unpack
+from engram.lab.data import load, load_weights, unpack, weights_checksum
 
 LINKS = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, b"?"]
 INSIDE = ["birds/a", "birds/b/c", "./birds/d", "birds/é", "birds/a b", "beside"]

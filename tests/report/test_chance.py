@@ -5,7 +5,6 @@ import pytest
 from page_reader import report
 from paper_world import DEFAULTS, make_row
 
-from engram.app.cli.results import show
 from engram.app.report import majority_baseline, summarise
 from engram.app.runs import Store
 from engram.lab import protocol
@@ -32,15 +31,15 @@ def test_each_guess_is_told_once(rows):
     assert majority_baseline(summarise(rows[1:2])) == [TOLD]
 
 
-def test_every_place_that_shows_the_results_tells_it(rows, tmp_path, capsys, monkeypatch):
+def test_every_place_that_shows_the_results_tells_it(rows, tmp_path, engram, monkeypatch):
     lines = results_page(rows, DEFAULTS, "c").splitlines()
     assert lines.count(TOLD) == lines.count(BY_TASK) == 1
     assert report(rows).words.count(TOLD) == 1
     with Store(tmp_path / "store.sqlite") as store:
         store.add(rows)
     monkeypatch.setattr(protocol, "specify", paper_world.specify)
-    show(tmp_path / "store.sqlite")
-    assert capsys.readouterr().out.splitlines()[-2:] == [TOLD, BY_TASK]
+    out = engram("results", "--store", tmp_path / "store.sqlite").out
+    assert out.splitlines()[-2:] == [TOLD, BY_TASK]
 
 
 def test_nothing_is_told_where_nothing_is_known():

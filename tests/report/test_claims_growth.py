@@ -11,9 +11,8 @@ GROWS = "PROG-NN"
 
 
 @pytest.fixture
-def known(monkeypatch):
-    known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
+def known(list_stand_ins):
+    list_stand_ins({BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")})
 
 
 def sized(method, benchmark, parameters, data="abc"):

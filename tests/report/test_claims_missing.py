@@ -90,9 +90,8 @@ def test_places_with_the_same_methods_are_told_together_and_many_methods_counted
     assert find(papers_rows(without=nothing), BEATS).missing == "not run: 8 methods on Split AWA"
 
 
-def test_a_stand_in_tells_by_how_much_and_the_mark_names_it(monkeypatch):
-    known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
+def test_a_stand_in_tells_by_how_much_and_the_mark_names_it(list_stand_ins):
+    list_stand_ins({BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")})
     rows = [
         make_row(method, seed, "split-cub", final=final + off, data=BIRDS)
         for method, final in (("mega-ii", 0.9), ("a-gem", 0.3))

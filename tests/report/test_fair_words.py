@@ -13,9 +13,8 @@ OFF = (-0.002, 0.001, 0.001)
 
 
 @pytest.fixture
-def known(monkeypatch):
-    known = {BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")}
-    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
+def known(list_stand_ins):
+    list_stand_ins({BIRDS: StandIn("split-cub", "birds", "Not the paper's weights.")})
 
 
 def birds(method, final, like=None):

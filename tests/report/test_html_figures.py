@@ -6,7 +6,6 @@ from page_reader import report
 from paper_world import average_accuracy, make_row
 
 from engram.app.report import StandIn
-from engram.app.report.charts import common_device, survivors
 
 SECTION = "permuted-mnist-17x55000"
 DIVERGED = "The loss became non-finite in task 3 of 17."
@@ -62,8 +61,9 @@ def test_of_a_method_on_two_devices_the_seconds_of_one_are_told():
 
 def test_a_device_where_everything_diverged_is_not_the_commonest():
     rows = [*runs("van", 5, failed=5), make_row("a-gem", device="a GPU")]
-    assert common_device(rows) == "a GPU"
-    assert common_device(rows[:5]) is None
+    section, _ = charts(rows)
+    assert [*drawn(section, "seconds")] == ["A-GEM"]
+    assert report(rows[:5]).data == {}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,9 @@ def test_a_device_where_everything_diverged_is_not_the_commonest():
     ],
 )
 def test_survivors_are_counted(seeds, failed, told):
-    assert survivors(runs("van", seeds, failed)) == told
+    section, _ = charts([*runs("van", 5), *runs("pi", seeds, failed)])
+    for chart in section["charts"].values():
+        assert chart["note"].partition("PI: ")[2] == (f"{told}." if told else "")
 
 
 def test_every_figure_of_a_setting_marks_survivors():
@@ -166,10 +168,9 @@ def test_an_opponent_is_a_column_where_there_are_several(others):
     assert {line[1] for line in lines} == {"+10.00"}
 
 
-def test_a_benchmark_on_a_stand_in_is_not_said_to_be_missing(monkeypatch):
+def test_a_benchmark_on_a_stand_in_is_not_said_to_be_missing(list_stand_ins):
     data = f"other-{'b' * 64}"
-    birds = StandIn("split-cub", "birds", "Not all of them.")
-    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: {data: birds})
+    list_stand_ins({data: StandIn("split-cub", "birds", "Not all of them.")})
     stands_in = [
         row
         for method in ("mega-ii", "a-gem")

@@ -10,13 +10,8 @@ import pytest
 from page_reader import report
 from paper_world import CLAIMS, DEFAULTS, make_row
 
-from engram.app.cli.report import write_page
 from engram.app.report import summarise
-from engram.app.report.charts import Chart, Line, Series
-from engram.app.report.html import page as html_page
 from engram.app.report.html import report_page, write_report
-from engram.app.report.plot import save_figure
-from engram.app.report.tables import escape_latex
 from engram.app.runs import Store
 from engram.errors import EngramError
 from engram.lab import protocol
@@ -74,7 +69,8 @@ def test_the_embedded_data_cannot_be_ended(nasty_rows):
 
 
 def test_copies_of_tables_are_escaped_for_their_language():
-    assert escape_latex(r"a_b & 50 % \x{}") == r"a\_b \& 50 \% \textbackslash{}x\{\}"
+    rows = [make_row("van", 0, trick=trick) for trick in (r"a_b & 50 % \x{}", "plain")]
+    assert r"trick=a\_b \& 50 \% \textbackslash{}x\{\}" in "".join(report(rows).pres)
 
 
 def test_the_page_refers_to_nothing_but_itself_and_its_figures():
@@ -105,7 +101,7 @@ def test_only_the_pages_own_script_and_style_may_run():
     assert " style=" not in text  # the policy would ignore it
 
 
-def test_figures_are_files_for_papers(tmp_path):
+def test_figures_are_files_for_papers_and_the_same_again(tmp_path):
     rows = [make_row(m, s) for m in ("van", "multi-task") for s in range(2)]
     rows += [make_row("mega-i", 0, trick="$\\frac$ unfinished")]
     folder = write_report(rows, DEFAULTS, tmp_path / "report.html")
@@ -123,20 +119,11 @@ def test_figures_are_files_for_papers(tmp_path):
     drawn = (folder / "permuted-mnist-17x55000-accuracy.svg").read_text()
     assert "MULTI-TASK" in drawn
     assert "MEGA-I trick=$\\frac$ unfinished" in drawn
-
-
-def test_the_same_results_make_the_same_files(tmp_path):
-    summaries = summarise([make_row(m, s) for m in ("van", "mega-ii") for s in range(2)])
-    assert len({report_page(summaries, DEFAULTS, "figures") for _ in range(2)}) == 1
-    line = Line("van", "VAN", True, "#000000", "#ffffff", "", False)
-    chart = Chart(
-        "x", "X", "lines", "accuracy", 2, [Series(0, [1.0, None], [0.1, None], 2)], x=["1", "2"]
-    )
-    for name in ("one", "two"):
-        save_figure("title", [chart], [line], tmp_path / name)
-    for kind in ("svg", "pdf", "png"):
-        one, two = (tmp_path / f"{name}.{kind}" for name in ("one", "two"))
-        assert one.read_bytes() == two.read_bytes()
+    page = tmp_path / "report.html"
+    before = {path: path.read_bytes() for path in (page, *folder.iterdir())}
+    assert len(before) == 10
+    write_report(rows, DEFAULTS, page)
+    assert {path: path.read_bytes() for path in (page, *folder.iterdir())} == before
 
 
 def test_what_somebody_wrote_is_not_overwritten(tmp_path):
@@ -150,31 +137,32 @@ def test_what_somebody_wrote_is_not_overwritten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(html_page, "save_figure", lambda *_: [])  # they have a test of their own
+@pytest.mark.usefixtures("quick_figures")
+def test_the_command_writes_beside_the_store_or_where_it_is_told(tmp_path, engram, monkeypatch):
     path = tmp_path / "results" / "store.sqlite"
     with Store(path) as store:
         store.add([make_row("multi-task", seed) for seed in range(2)])
     monkeypatch.setattr(protocol, "specify", paper_world.specify)
-    write_page(path)
-    write_page(path, out=tmp_path / "mine.html")
     page = path.with_name("report.html")
-    assert capsys.readouterr().out.splitlines() == [
+    assert engram("report", "--store", path).out.splitlines() == [
         f"Report: {page}",
         f"Figures for papers: {page.with_name('report-figures')}",
+    ]
+    mine = engram("report", "--store", path, "--out", tmp_path / "mine.html").out
+    assert mine.splitlines() == [
         f"Report: {tmp_path / 'mine.html'}",
         f"Figures for papers: {tmp_path / 'mine-figures'}",
     ]
     assert page.stat().st_size > 10_000
-    with pytest.raises(EngramError, match="There is no store at"):
-        write_page(tmp_path / "none.sqlite")
+    code, _, err = engram("report", "--store", tmp_path / "none.sqlite")
+    assert (code, "There is no store at" in err) == (2, True)
 
 
-def test_of_runs_that_all_diverged_no_figures_are_told(tmp_path, capsys):
+def test_of_runs_that_all_diverged_no_figures_are_told(tmp_path, engram):
     with Store(tmp_path / "store.sqlite") as store:
         store.add([make_row("van", failure="It diverged.")])
-    write_page(tmp_path / "store.sqlite")
-    assert capsys.readouterr().out == f"Report: {tmp_path / 'report.html'}\n"
+    out = engram("report", "--store", tmp_path / "store.sqlite").out
+    assert out == f"Report: {tmp_path / 'report.html'}\n"
 
 
 def test_every_claim_is_on_the_page_with_its_mark():

@@ -9,12 +9,12 @@ from paper_world import DEFAULTS, make_row
 
 from engram.app.report import judge, summarise
 from engram.lab.benchmarks import benchmark
-from engram.lab.benchmarks.split_cub import CubSettings
 from engram.lab.data import ImageSet, sources
 from tools.docs.method_page import method_results
 from tools.docs.reproduction import reproduction
 from tools.docs.results_page import results_page
 
+CUB_SETTINGS = benchmark("split-cub").settings
 MINE = f"other-{'d' * 64}"
 SHORT = "other-dddddddddd"
 LISTED = (  # AwA2's classes.txt
@@ -33,28 +33,28 @@ def runs(method, final, data=MINE, **options):
 
 
 @pytest.fixture
-def cub(monkeypatch, tmp_path):
+def cub(cub_checksums, tmp_path):
     """Return the name of Split CUB's data with some bytes as the file of its weights."""
-    monkeypatch.setattr("engram.lab.benchmarks.split_cub.checksum", lambda _: "birds")
+    cub_checksums("birds")
 
     def name(content):
         path = tmp_path / "weights.pth"
         path.write_bytes(content)
-        return benchmark("split-cub").checksum(CubSettings(weights=str(path)))
+        return benchmark("split-cub").checksum(CUB_SETTINGS(weights=str(path)))
 
     return name
 
 
-def test_split_cub_from_other_weights_is_other_data(cub, monkeypatch):
+def test_split_cub_from_other_weights_is_other_data(cub, cub_checksums):
     digest = hashlib.sha256(b"mine").hexdigest()
     plain = hashlib.sha256(f"birds {digest}".encode()).hexdigest()
     assert cub(b"mine") == f"other-{plain}"
-    assert benchmark("split-cub").checksum(CubSettings(weights="none")) == "other-birds"
+    assert benchmark("split-cub").checksum(CUB_SETTINGS(weights="none")) == "other-birds"
     # The public checkpoint is known by what the file holds, wherever it lies.
     (public,) = [each for each in sources() if each.name == "resnet18-imagenet"]
     papers = public.checksum.removeprefix("sha256:")
-    monkeypatch.setattr("engram.lab.benchmarks.split_cub.weights_checksum", lambda _: papers)
-    assert cub(b"") == hashlib.sha256(f"birds {papers}".encode()).hexdigest()
+    with cub_checksums("birds", papers):
+        assert cub(b"") == hashlib.sha256(f"birds {papers}".encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,10 @@ def test_split_cub_from_other_weights_is_other_data(cub, monkeypatch):
         ([], "other-pixels"),
     ],
 )
-def test_split_awa_of_other_classes_is_other_data(monkeypatch, names, name):
+def test_split_awa_of_other_classes_is_other_data(awa_images, names, name):
     assert len(set(ANIMALS)) == 50
     nothing = np.zeros(0)
-    images = ImageSet(nothing, nothing, nothing, nothing, tuple(names), "pixels")
-    monkeypatch.setattr("engram.lab.benchmarks.split_awa.load", lambda _: images)
+    awa_images(ImageSet(nothing, nothing, nothing, nothing, tuple(names), "pixels"))
     assert benchmark("split-awa").checksum(None) == name
 
 

@@ -45,14 +45,13 @@ def test_the_longest_of_several_speaks_and_the_run_itself_needs_no_projection():
     assert "projected" not in page("missing", [short(), whole])
 
 
-def test_other_settings_and_failures_and_stand_ins_tell_nothing(monkeypatch):
+def test_other_settings_and_failures_and_stand_ins_tell_nothing(list_stand_ins):
     assert sentence([short(gamma=0.5)]) == ""
     assert sentence([short(split="tuning")]) == ""
     assert sentence([short(failure="The weights became NaN.")]) == ""
     assert sentence([short("er-ace")]) == ""  # of which the paper has no number
     assert "projected" in sentence([short(precision="bfloat16")])
-    known = {f"other-{'e' * 64}": StandIn("split-cifar", "pets", "Pets.")}
-    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: known)
+    list_stand_ins({f"other-{'e' * 64}": StandIn("split-cifar", "pets", "Pets.")})
     assert sentence([short(data=f"other-{'e' * 64}")]) == ""
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engram.app.report import StandIn
-from engram.app.report.stand_ins import read_stand_ins
+from engram.app.report import StandIn, read_stand_ins
 from engram.errors import EngramError
 
 BIRDS, ANIMALS = f"other-{'b' * 64}", f"other-{'a' * 64}"

@@ -8,7 +8,6 @@ from paper_world import DEFAULTS, PAPER, make_row, told
 from rich.console import Console
 
 from engram.app.report import StandIn, Verdict, judge, results_table, save_plot, summarise
-from engram.app.report.html import page as html_page
 from engram.app.report.html import write_report
 from tools.docs.reproduction import reproduction
 from tools.docs.results_page import results_page
@@ -26,8 +25,8 @@ OFF = (-0.002, 0.001, 0.001)
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch):
-    monkeypatch.setattr("engram.app.report.stand_ins.known_stand_ins", lambda: KNOWN)
+def known(list_stand_ins):
+    list_stand_ins(KNOWN)
 
 
 def birds(method, final, seeds=3, data=BIRDS, **settings):
@@ -201,23 +200,20 @@ def test_both_stand_beside_each_other_in_the_report(rows):
     assert "yet: Permuted MNIST, Split CIFAR, Split AWA." in found.words
 
 
-def test_figures_for_papers_are_titled_by_it(rows, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(html_page, "save_figure", lambda title, *_: drawn.append(title))
+def test_figures_for_papers_are_titled_by_it(rows, tmp_path, quick_figures):
     write_report(rows, DEFAULTS, tmp_path / "report.html")
-    assert drawn == [TITLE] * 3  # accuracy, LCA, the bars
+    assert [title for title, _ in quick_figures] == [TITLE] * 3  # accuracy, LCA, the bars
 
 
-def test_bars_have_no_diamonds_of_the_papers_which_are_of_other_data(rows, tmp_path, monkeypatch):
-    saved = []
-    monkeypatch.setattr(html_page, "save_figure", lambda _, charts, *__: saved.extend(charts))
+def test_bars_have_no_diamonds_of_the_papers_which_are_of_other_data(rows, tmp_path, quick_figures):
     real = [*birds("mega-ii", 0.8, data="c" * 64), *birds("a-gem", 0.7, data="c" * 64)]
     for some, diamonds in ((rows, False), (real, True)):
         ((section,), words) = report(some).data.values(), report(some).words
-        saved.clear()
+        quick_figures.clear()
         write_report(some, DEFAULTS, tmp_path / "report.html")
         drawn = [series for chart in section["charts"].values() for series in chart["series"]]
         assert any(series["paper"] for series in drawn) == diamonds
+        saved = [chart for _, charts in quick_figures for chart in charts]
         assert any(series.paper for chart in saved for series in chart.series) == diamonds
         assert ("A diamond is the paper's number." in words) == diamonds
     assert "80.58 ± 1.94" in str(report(rows).tables)  # the table has them

@@ -10,6 +10,7 @@ from engram.app.studies import plan, read_study
 from engram.lab.data import sources
 from engram.lab.protocol import Outcome
 
+IMAGES = "the images of birds"
 STUDY = """\
 title = "Split CUB from other weights"
 
@@ -23,12 +24,10 @@ settings = { weights = "mine.safetensors", precision = "bfloat16" }
 
 
 @pytest.fixture
-def read(tmp_path, monkeypatch):
+def read(tmp_path, monkeypatch, cub_checksums):
     """Read the study anew: its one entry has not looked at its data yet."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "engram.lab.benchmarks.split_cub.checksum", lambda name: f"the images of {name}"
-    )
+    cub_checksums(IMAGES)
     (tmp_path / "mine.toml").write_text(STUDY, "utf-8")
     return lambda: read_study("mine.toml")
 
@@ -53,7 +52,7 @@ def test_weights_are_a_setting_that_counts_by_its_checksum(read, tmp_path):
 
 
 def test_without_its_weights_results_from_elsewhere_do_but_none_on_other_data(
-    read, tmp_path, monkeypatch
+    read, tmp_path, cub_checksums
 ):
     def made():
         outcome = Outcome(0, [[0.5]], [[0.1, 0.2]], seconds=1.0, device="cpu")
@@ -62,10 +61,8 @@ def test_without_its_weights_results_from_elsewhere_do_but_none_on_other_data(
     (tmp_path / "mine.safetensors").write_bytes(b"mine")
     other = made()
     assert other.identity["data"].startswith("other-")  # and is no listed stand-in
-    with monkeypatch.context() as patched:
-        papers = next(each for each in sources() if each.name == "resnet18-imagenet").checksum
-        digest = papers.removeprefix("sha256:")
-        patched.setattr("engram.lab.benchmarks.split_cub.weights_checksum", lambda _: digest)
+    papers = next(each for each in sources() if each.name == "resnet18-imagenet").checksum
+    with cub_checksums(IMAGES, papers.removeprefix("sha256:")):
         real = made()
     assert not real.identity["data"].startswith("other-")
     (tmp_path / "mine.safetensors").unlink()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from engram.files import whole_file
 from engram.lab import bench as benchmarks
 
 Rows = Sequence[Mapping[str, Any]]
-Measure = Callable[[str, Sequence[str]], Iterable[tuple[str, Rows]]]
 
 
 def bench(
@@ -23,7 +22,6 @@ def bench(
     *,
     device: str = "auto",
     json_path: Path | None = None,
-    measure: Measure | None = None,
 ) -> None:
     """Measure what steps cost on a device; print the tables, and write them to a file if asked.
 
@@ -41,7 +39,7 @@ def bench(
     chosen = runs.resolve_device(device)
     words = ["engram", "bench", *names, *([] if device == "auto" else ["--device", device])]
     tables = dict[str, Rows]()
-    for name, rows in (measure or benchmarks.measure)(chosen, names):
+    for name, rows in benchmarks.measure(chosen, names):
         stdout_console().print(report.speed_table(name, rows))
         tables[name] = rows
         if json_path is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engram.app import report, runs
-from engram.app.report.html import write_report
+from engram.app.report import html
 from engram.app.terminal import one_line
 from engram.lab import protocol
 
@@ -15,7 +15,7 @@ def write_page(store: Path, *, out: Path | None = None) -> None:
     with runs.Store(store, read_only=True) as opened:
         rows = opened.rows()
     page = store.parent / "report.html" if out is None else out
-    figures = write_report(rows, report.PaperDefaults(protocol.specify), page)
+    figures = html.write_report(rows, report.PaperDefaults(protocol.specify), page)
     print(f"Report: {one_line(page)}")
     if figures is not None:
         print(f"Figures for papers: {one_line(figures)}")

@@ -13,13 +13,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from engram.app import runs
+from engram.app import runs, studies
 from engram.app.cli.console import count, stdout_console
 from engram.app.cli.options import CHECKPOINT_EVERY
 from engram.app.cli.process import on_stop
 from engram.app.cli.progress import training
 from engram.app.cli.report import write_page
-from engram.app.studies import Planned, Study, Timings, plan, published, read_study, taken
+from engram.app.studies import Planned, Study, Timings, plan, read_study, taken
 from engram.app.terminal import one_line
 from engram.errors import EngramError
 from engram.lab import protocol
@@ -127,7 +127,7 @@ class _Clock:
     """How long runs take here or, where the store has nothing like them, where we ran them."""
 
     def __init__(self, rows: Sequence[runs.Row], name: str) -> None:
-        known = published()
+        known = studies.published()
         self.other = (
             name
             if name == "cpu"

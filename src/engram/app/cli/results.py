@@ -163,12 +163,14 @@ def write_csv(rows: Sequence[runs.Row]) -> None:
 
 
 def plain_cell(cell: object) -> object:
-    """Return a cell of which a spreadsheet makes no formula, whoever wrote it.
+    r"""Return a cell of which a spreadsheet makes no formula, whoever wrote it.
 
     A text that begins like one, and is no number, has an apostrophe before it.
 
-    >>> [plain_cell(cell) for cell in ("=1+1", "-1.5", -1.5, "cpu")]
-    ["'=1+1", '-1.5', -1.5, 'cpu']
+    >>> [plain_cell(cell) for cell in ("=1+1", "-1.5", -1.5, "cpu", None)]
+    ["'=1+1", '-1.5', -1.5, 'cpu', None]
+    >>> [plain_cell(cell) for cell in ("\t=1", "\r=1", "\n=1")]  # which no store holds
+    ["'\t=1", "'\r=1", "'\n=1"]
     """
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"

@@ -6,9 +6,14 @@ from engram.app.report.comparison import Comparison, compare
 from engram.app.report.estimates import Estimate, two_sided_p
 from engram.app.report.measures import Statistic, measure
 from engram.app.report.paper_defaults import PaperDefaults, value_text
-from engram.app.report.performance import save_performance, speed_table
+from engram.app.report.performance import (
+    SPEED_TABLES,
+    save_performance,
+    speed_markdown,
+    speed_table,
+)
 from engram.app.report.plot import save_plot
-from engram.app.report.stand_ins import StandIn, stand_in
+from engram.app.report.stand_ins import StandIn, read_stand_ins, stand_in
 from engram.app.report.summary import (
     Setting,
     Summary,
@@ -20,6 +25,7 @@ from engram.app.report.tensorboard import check_log_folder, check_tensorboard, w
 from engram.app.report.terminal import as_json, results_table
 
 __all__ = [
+    "SPEED_TABLES",
     "Claim",
     "Comparison",
     "Estimate",
@@ -40,9 +46,11 @@ __all__ = [
     "majority_baseline",
     "measure",
     "printed",
+    "read_stand_ins",
     "results_table",
     "save_performance",
     "save_plot",
+    "speed_markdown",
     "speed_table",
     "stand_in",
     "summarise",

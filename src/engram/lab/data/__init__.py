@@ -1,5 +1,6 @@
 """The data under the streams: official archives and folders, decoded once."""
 
+from engram.lab.data.archives import unpack
 from engram.lab.data.catalogue import Source, checksum, load, sources
 from engram.lab.data.download import Progress, fetch
 from engram.lab.data.images import ImageSet
@@ -22,5 +23,6 @@ __all__ = [
     "natural",
     "read_table",
     "sources",
+    "unpack",
     "weights_checksum",
 ]
