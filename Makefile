@@ -103,7 +103,7 @@ $(PEERS)/.installed: benchmarks/peers/requirements.txt constraints.txt
 peers: $(STAMP) $(PEERS)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers/compare.py --peer-python $(PEERS)/bin/python
 
-# Everything generated in docs/: the pages of results, and the blocks of the other pages.
+# Everything generated: the pages of results, and the blocks of docs/ and README.md.
 docs: $(STAMP)
 	$(BIN)/python -m tools.docs results/*.jsonl --pages docs
 	$(BIN)/python -m tools.docs.times results/*.jsonl

@@ -10,12 +10,11 @@ from engram.app import report
 from engram.app.report import SPEED_TABLES
 from engram.errors import EngramError
 from engram.lab import bench
-from engram.lab.bench import tables
 from tools.docs.pages import write_pages
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
-    assert {*tables._CPU, *tables._GPU, "kernels", "peers"} == set(SPEED_TABLES)
+    assert {*bench._CPU, *bench._GPU, "kernels", "peers"} == set(SPEED_TABLES)
 
 
 def test_bench_prints_and_saves_what_it_measures(tmp_path, engram, monkeypatch):
@@ -32,8 +31,8 @@ def test_bench_prints_and_saves_what_it_measures(tmp_path, engram, monkeypatch):
 
 
 def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch, engram):
-    monkeypatch.setattr(tables, "_CPU", {name: lambda: [] for name in ("steps", "methods")})
-    monkeypatch.setattr(tables.torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(bench, "_CPU", {name: lambda: [] for name in ("steps", "methods")})
+    monkeypatch.setattr(bench.torch, "set_num_threads", lambda _: None)
     path = tmp_path / "performance-here.json"
     engram("bench", "methods", "methods", device="cpu", json=path)
     saved = json.loads(path.read_text())
@@ -49,8 +48,8 @@ def test_only_the_tables_that_are_asked_for_are_measured(tmp_path, monkeypatch, 
 def test_a_gpu_is_measured_by_its_own_clock(monkeypatch):
     asked = []
     monkeypatch.setattr(torch.cuda, "device", lambda name: asked.append(name) or nullcontext())
-    monkeypatch.setattr(tables, "_GPU", {"stacks": lambda device: [{"on": device}]})
-    assert list(tables.measure("cuda:1")) == [("stacks", [{"on": "cuda:1"}])]
+    monkeypatch.setattr(bench, "_GPU", {"stacks": lambda device: [{"on": device}]})
+    assert list(bench.measure("cuda:1")) == [("stacks", [{"on": "cuda:1"}])]
     assert asked == ["cuda:1"]
 
 

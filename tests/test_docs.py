@@ -16,9 +16,13 @@ from tools.docs.results_page import GENERATED
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
+ROOT_PAGES = sorted(page for page in ROOT.glob("*.md") if page.stem != "CHANGELOG")  # the past
+SOURCE_PAGES = sorted((ROOT / "src").rglob("*.md"))
+PAGES = [*sorted(DOCS.rglob("*.md")), *ROOT_PAGES, *SOURCE_PAGES]
 RESULTS = sorted((ROOT / "results").glob("*.jsonl"))
 WRITTEN = [page for page in PAGES if not page.read_text("utf-8").startswith(GENERATED)]
+TOP = ("src", "tests", "tools", "docs", "results", "benchmarks", "examples")
+ENGRAM = ROOT / "src" / "engram"
 COMMAND = re.compile(r"(?m)(?:^    |`)(engram (?:run|tune) [^`\n]+)")
 OPTIONS = {
     "--data",
@@ -38,6 +42,7 @@ def name(path):
 
 def test_what_is_generated_is_fresh(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(ROOT / "README.md", tmp_path)
     for folder in ("src", "results"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     changed = write_pages(tmp_path / "docs", RESULTS)
@@ -117,3 +122,42 @@ def test_every_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+def paths_in(text):
+    """Return what reads like a file or a folder of this checkout: ``lab/engine/rows.py``, ``app/``.
+
+    Those of the package may be told without ``src/engram/``.
+    """
+    inside = sorted(path.name for path in ENGRAM.iterdir() if path.is_dir())
+    first = "|".join([*TOP, *inside])
+    return re.findall(rf"(?<![\w./<~-])(?:{first})/(?:[\w.-]+/)*(?:[\w-]+\.\w+)?", text)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_every_path_that_is_named_exists(page):
+    text = re.sub(r"\]\([^)]*\)", "]", page.read_text("utf-8"))  # links have their own test
+    for path in paths_in(text):
+        places = [page.parent / path, ROOT / path, ENGRAM / path]
+        assert any(place.exists() for place in places), path
+
+
+def test_paths_are_found_where_a_page_names_them():
+    text = "`src/engram/rules/mega2.py`, lab/engine/rows.py (app/) and docs/methods; not a/lab/x.py"
+    assert paths_in(text) == ["src/engram/rules/mega2.py", "lab/engine/rows.py", "app/", "docs/"]
+
+
+SOURCES = {path: path.read_text("utf-8") for path in sorted(ENGRAM.rglob("*.py"))}
+INSIDE = [DOCS / "architecture.md", *SOURCE_PAGES]  # the pages on how the package works
+
+
+@pytest.mark.parametrize("page", INSIDE, ids=name)
+def test_every_file_class_and_method_that_is_named_exists(page):
+    text = page.read_text("utf-8")
+    files = {path.name for path in SOURCES}
+    assert set(re.findall(r"`(\w+\.py)`", text)) <= files
+    named = re.findall(r"\b(?!README)([A-Z]\w+)\.(\w+)\b", text)
+    assert named
+    for kind, member in named:
+        homes = [source for source in SOURCES.values() if re.search(rf"\bclass {kind}\b", source)]
+        assert any(re.search(rf"\b(def {member}\(|{member}:)", each) for each in homes), member

@@ -12,6 +12,7 @@ from engram import Learner
 from engram.errors import EngramError
 from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
+from unwaited import unwaited
 
 pytestmark = pytest.mark.numerical
 
@@ -289,7 +290,7 @@ def test_the_check_can_be_switched_off():
 @pytest.mark.parametrize("ask", ["observe", "settle", "end_task", "state_dict"])
 def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, monkeypatch):
     """The device is a CPU that is not waited for."""
-    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    unwaited(monkeypatch)
     wrong = []
 
     def loss(model, given, _):
@@ -323,10 +324,44 @@ def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, m
 def test_a_device_that_is_asked_seldom_learns_what_the_host_does(rule, monkeypatch):
     learner, twin = normed(rule, check_finite=3), normed(rule)
     train(twin)
-    monkeypatch.setattr("engram.gradients._mix.on_host", lambda _: False)
+    unwaited(monkeypatch)
     train(learner)
     torch.testing.assert_close(weights(learner), weights(twin), rtol=1e-9, atol=1e-12)
     assert list(learner.memory.examples()) == list(twin.memory.examples())
+
+
+@pytest.mark.parametrize(
+    "made", [torch.optim.SGD, torch.optim.SparseAdam], ids=lambda m: m.__name__
+)
+def test_on_a_device_sparse_gradients_of_a_bad_step_are_void_too(made, monkeypatch):
+    """An embedding's, where the rule compares no gradients and one pass serves both losses."""
+    unwaited(monkeypatch)
+    torch.manual_seed(0)
+    model = nn.Embedding(10, 3, sparse=True)
+    factors = [1, 1, math.nan, 1, 1]  # of the losses, in the order of the steps
+
+    def loss(model, given, _):
+        return cross_entropy(model(given[0]), given[1]) * factors[0]
+
+    optimizer = made(model.parameters(), lr=0.1)
+    learner = Learner(model, optimizer, MEGA1(), Memory(Fifo(20)), loss=loss, check_finite=4)
+
+    def observe():
+        learner.observe(torch.tensor([1, 1, 2]), torch.tensor([0, 1, 2]))
+        factors.pop(0)
+
+    observe()
+    observe()
+    assert model.weight.grad.is_sparse
+    before = weights(learner)
+    observe()
+    assert torch.equal(weights(learner), before)
+    with pytest.raises(EngramError, match="In step 3, the row 'current' has a loss of nan"):
+        observe()
+    assert torch.equal(weights(learner), before)
+    observe()
+    assert not torch.equal(weights(learner), before)
+    assert weights(learner).isfinite().all()
 
 
 def test_the_models_mode_is_the_users():

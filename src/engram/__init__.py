@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
-    _ROOMS = ("errors", "gradients", "learner", "memory", "metrics", "rules")
+    _MODULES = ("errors", "gradients", "learner", "memory", "metrics", "rules")
     _HOMES = {
         "GradientMixer": "gradients",
         "Learner": "learner",
@@ -34,11 +34,11 @@ if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
 
     def __getattr__(name: str) -> object:
         """Import what is asked for, and torch with it: the command line answers without."""
-        if name in _ROOMS:
+        if name in _MODULES:
             return import_module(f"engram.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module 'engram' has no attribute {name!r}")
         return getattr(import_module(f"engram.{_HOMES[name]}"), name)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__, *_ROOMS})
+        return sorted({*globals(), *__all__, *_MODULES})

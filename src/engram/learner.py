@@ -33,7 +33,7 @@ from engram.memory import Memory
 from engram.rules import Rule
 
 if TYPE_CHECKING:
-    from engram.memory._memory import Prepared
+    from engram.memory.memory import Prepared
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
@@ -55,7 +55,6 @@ _LIKE_THE_PARAMETER = {
     "step_size",
     "sum",
 }
-Pass: TypeAlias = tuple[str, Batch, Tensor | None]  # a row's name, its batch and tasks
 
 
 def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tensor:  # noqa: ARG001
@@ -208,6 +207,7 @@ class Learner:
         prepared: list[Prepared] = []
 
         def losses() -> Iterator[NamedLoss]:
+            # All that may go wrong on this rank alone is in here: it is then raised on every rank.
             current = _as_batch(batch)
             if task is not None and not isinstance(task, int):
                 raise EngramError(f"task must be one integer, not {shown(task)}.")
@@ -220,14 +220,10 @@ class Learner:
                     "leave it out, or give the memory allow_nonfinite=True."
                 )
             prepared.append(own)
-            for name, each, tasks in self._passes(current, task, own):
-                loss, value = self._evaluate(each, tasks)
-                if name == "current" and own.finite is not None:
-                    value = _nan_unless(own.finite, loss if value is None else value)
-                yield name, loss, value
+            yield from self._losses(current, task, own)
 
         optimizer, buffers = self._optimizer, _copies(self.model)
-        parameters, check = optimized(optimizer), self._guard.over(optimizer)
+        parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
         try:
             mix = self._mix(losses(), parameters, check)
         except BaseException:
@@ -284,31 +280,34 @@ class Learner:
             vars(self.optimizer).update(optimizer)
             if isinstance(error, EngramError) or not isinstance(error, _NO_STATE):
                 raise
-            told = str(error).rstrip(". ")
-            raise EngramError(f"The state is not of this {name}: {told}.") from error
-        self._guard.forget()
+            reason = str(error).rstrip(". ")
+            raise EngramError(f"The state is not of this {name}: {reason}.") from error
+        self._guard.reset()
         compare_again(optimized(self.optimizer))  # it may have been loaded on one rank alone
 
     def _parts(self) -> dict[str, Any]:
         # The memory comes last: it takes over a whole state, or refuses it and stays as it is.
         return {"model": self.model, "optimizer": self.optimizer, "memory": self.memory}
 
-    def _passes(self, current: Batch, task: int | None, prepared: Prepared) -> Iterator[Pass]:
-        """Yield the batches of a step, that at hand last: it matters to running averages.
+    def _losses(self, current: Batch, task: int | None, prepared: Prepared) -> Iterator[NamedLoss]:
+        """Yield the losses of a step, the current one last: it matters to running averages.
 
         So it is in the paper's experiments, too.
         """
         device = prepared.tensors[0].device
-        asked = self._loss is not cross_entropy  # which never looks at tasks
-        for name, batch, tasks in self._references(asked):
-            yield name, *_moved(batch, tasks, device)
+        with_tasks = self._loss is not cross_entropy  # which never looks at them
+        for name, batch, tasks in self._references(with_tasks):
+            yield name, *self._evaluate(*_moved(batch, tasks, device))
         tasks = None
-        if asked and task is not None:
+        if with_tasks and task is not None:
             tasks = torch.full((prepared.size,), task, device=device)
-        yield "current", current, tasks
+        loss, value = self._evaluate(current, tasks)
+        if prepared.finite is not None:
+            value = _nan_unless(prepared.finite, loss if value is None else value)
+        yield "current", loss, value
 
-    def _references(self, with_tasks: bool) -> Iterator[Pass]:
-        """Yield a batch of the memory for each reference row that the rule wants."""
+    def _references(self, with_tasks: bool) -> Iterator[tuple[str, Batch, Tensor | None]]:
+        """Yield name, batch and tasks of each reference row that the rule wants."""
         wanted, count = self.rule.reference, self._reference_batch
         if wanted == "pooled":
             for batch, tasks in self.memory.references(count, by_task=False, with_tasks=with_tasks):
@@ -371,19 +370,9 @@ def _refuse_closure(optimizer: Optimizer) -> None:
 
 
 def _copies(model: object) -> list[tuple[Tensor, Tensor]]:
-    """Return a model's buffers, and what they hold before a step.
-
-    ``model.buffers()`` takes five times as long to find that there are none.
-    """
-    copies: list[tuple[Tensor, Tensor]] = []
-    modules = [model] if isinstance(model, nn.Module) else []
-    for module in modules:
-        if module._buffers:
-            found = [each for each in module._buffers.values() if each is not None]
-            copies += [(each, each.detach().clone()) for each in found]
-        if module._modules:
-            modules += [each for each in module._modules.values() if each is not None]
-    return copies
+    """Return a model's buffers, and what they hold before a step."""
+    buffers = model.buffers() if isinstance(model, nn.Module) else ()
+    return [(each, each.detach().clone()) for each in buffers]
 
 
 @torch.no_grad()
@@ -430,12 +419,8 @@ def _check_optimizer(optimizer: Optimizer, before: Mapping[Tensor, Any]) -> None
 def _as_batch(given: tuple[Tensor | dict[str, Tensor], ...]) -> Batch:
     """Return one dict or a tuple of tensors, or refuse what is neither."""
     batch: Any = given[0] if len(given) == 1 and isinstance(given[0], dict) else given
-    for each in _tensors(batch):
-        if not isinstance(each, Tensor) or not each.dim():
-            break
-    else:
-        if batch:
-            return batch  # type: ignore[no-any-return]
+    if batch and all(isinstance(each, Tensor) and each.dim() for each in _tensors(batch)):
+        return batch  # type: ignore[no-any-return]
     raise EngramError(
         "A batch is one or more tensors with one row an example, or one dict of such tensors; "
         f"observe() was given {[type(part).__name__ for part in given] or 'nothing'}."

@@ -169,8 +169,8 @@ class Checkpoint:
     class Paused(Exception):
         pass
 
-    def __init__(self, path, every=60.0, *, tell=print):
-        self.path, self.every, self.tell, self.paused = path, every, tell, False
+    def __init__(self, path, every=60.0, *, message=print):
+        self.path, self.every, self.message, self.paused = path, every, message, False
 
     def pause(self):
         self.paused = True
@@ -254,7 +254,7 @@ def steps(spec, record_every):
 def _go_wrong(fault, checkpoint, resumed, specs, seeds):
     if fault == "die-once" and not resumed:
         checkpoint.save(specs, seeds)
-        checkpoint.tell("a line to\nthe user")
+        checkpoint.message("a line to\nthe user")
         os.kill(os.getpid(), signal.SIGKILL)
     if fault in ("small-gpu", "deaf-small-gpu") and len(seeds) > 2:
         try:

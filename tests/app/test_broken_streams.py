@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import one_by_one
+from forked_commands import one_by_one
 
 from engram.app.runs import Store
+from processes import started
 
 HERE = Path(__file__).parent
 FULL = Path("/dev/full")
@@ -110,13 +111,13 @@ def test_a_run_goes_on_whether_anybody_hears_of_it_or_not(tmp_path, heard):
 def test_what_is_stopped_says_so_by_its_code_when_nobody_hears_of_it(tmp_path):
     trace, writer = tmp_path / "trace", gone()
     words = run_words(tmp_path / "store.sqlite", "sleep=60", f"trace={trace}")
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=writer)
-    os.close(writer)
-    while not trace.exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 75
+    with started(words, stdout=subprocess.DEVNULL, stderr=writer) as process:
+        os.close(writer)
+        while not trace.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 75
 
 
 def test_a_folder_that_is_gone_is_told_before_libraries_stumble_over_it(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engram.app.runs import Store
+from processes import started
 
 HERE = Path(__file__).parent
 
@@ -194,19 +195,12 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_call_does_the_rest(tmp_path,
     options = ["--seeds", "6", "--tasks", "2", "--device", "cpu", "--store", str(path), "--json"]
     words = ["run", "permuted-mnist", "van", *options]
     words += [word for setting in settings for word in ("--set", setting)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, str(HERE), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    while not trace.exists() or len(trace.read_text().splitlines()) < 3:
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    out, err = process.communicate(timeout=10)
+    with started([sys.executable, "-c", _COMMAND, str(HERE), *words]) as process:
+        while not trace.exists() or len(trace.read_text().splitlines()) < 3:
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
     assert "a library that talks" in err  # and nothing of it in the JSON

@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +23,7 @@ from engram.app.runs import (
 from engram.errors import EngramError
 from engram.lab import protocol
 from listeners import Heard
+from processes import started
 
 HERE = Path(__file__).parent
 
@@ -216,13 +215,13 @@ def _workers(trace):
 @pytest.mark.slow
 def test_workers_die_with_a_parent_that_is_killed(tmp_path):
     trace, path = tmp_path / "trace", tmp_path / "store.sqlite"
-    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(HERE), str(path), str(trace)])
-    _until(lambda: len(_workers(trace)) == min(2, len(os.sched_getaffinity(0))))
-    workers = _workers(trace)
-    assert all(map(_alive, workers))
-    parent.send_signal(signal.SIGKILL)
-    parent.wait(timeout=10)
-    _until(lambda: not any(map(_alive, workers)), 30)
+    with started([sys.executable, "-c", _PARENT, str(HERE), str(path), str(trace)]) as parent:
+        _until(lambda: len(_workers(trace)) == min(2, len(os.sched_getaffinity(0))))
+        workers = _workers(trace)
+        assert all(map(_alive, workers))
+        parent.kill()
+        parent.wait(timeout=10)
+        _until(lambda: not any(map(_alive, workers)), 30)
     with Store(path) as store:
         assert store.rows() == []
 

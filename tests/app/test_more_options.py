@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engram.app.report import measure, write_scalars
+from engram.app.report import check_log_folder, measure, write_scalars
 from engram.app.runs import Store, address, step_records, write_steps
 from engram.app.studies import study_names
 from engram.errors import EngramError
@@ -238,6 +238,33 @@ def test_tensorboard_that_is_missing_is_told_before_any_training(tmp_path, monke
     words = ["run", "permuted-mnist", "van", "--tensorboard", "logs", "--device", "cpu"]
     code, _, err = engram(*words)
     assert (code, "pip install 'engram-torch[tensorboard]'" in err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("logs", "reason"),
+    [
+        ("file", "Not a directory"),
+        ("file/logs", "Not a directory"),
+        ("nowhere", "No such file or directory"),
+        ("n" * 300, "File name too long"),
+    ],
+)
+def test_a_folder_that_tensorboard_cannot_have_is_refused_before_any_training(
+    tmp_path, monkeypatch, engram, logs, reason
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    Path("nowhere").symlink_to("gone")
+    code, _, err = engram("run", "permuted-mnist", "van", "--tensorboard", logs, device="cpu")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"engram: Nothing can be written for TensorBoard in '{logs}': ")
+    assert reason in err
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "nowhere"]
+
+
+def test_looking_for_a_place_for_tensorboard_leaves_nothing(tmp_path):
+    check_log_folder(tmp_path / "new" / "logs")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -164,6 +164,29 @@ def test_a_command_tells_whatever_is_not_as_usual_today(make_row, laboratory):
     )
 
 
+def test_the_readme_beside_the_folder_is_filled_too(checkout, make_docs):
+    page = checkout / "README.md"
+    page.write_text(f"# Mine\n{block('index')}")
+    assert page in make_docs()
+    link = "[permuted-mnist, 17 tasks of 55,000 examples](docs/results/all.md)"
+    assert page.read_text() == f"# Mine\n{block('index', f'- {link}: van, mega-i' + chr(10))}"
+    assert make_docs() == []
+
+
+def test_what_a_run_prints_is_shown_as_a_terminal_shows_it(checkout, make_docs):
+    page = checkout / "docs" / "shown.md"
+    page.write_text(block("printed all"))
+    make_docs()
+    _, fence, title, head, rule, *lines, plot, end, _ = page.read_text().splitlines()
+    assert (fence, end) == ("```text", "```")
+    assert title == "permuted-mnist, 17 tasks of 55,000 examples"
+    assert " ".join(head.split()).startswith("method average accuracy % forgetting LCA seeds")
+    assert set(rule.strip()) == {"─"}
+    assert [line.split()[0] for line in lines] == ["van", "mega-i"]
+    assert "35.77±0.50" in lines[1]
+    assert plot.startswith("Plot: engram-results/permuted-mnist-17x55000-")
+
+
 def test_settings_of_two_methods_stand_side_by_side(checkout, make_docs):
     page = checkout / "docs" / "both.md"
     page.write_text(block("settings permuted-mnist van mega-i"))
@@ -212,6 +235,8 @@ def test_docs_made_twice_are_the_same_and_only_blocks_have_changed(checkout, mak
         ("code src/gone.py f", "'src/gone.py' cannot be read"),
         ("code src/rule.py gone", "in 'src/rule.py' there is no 'gone'"),
         ("index all", "a block of this kind is 'index', not 'index all'"),
+        ("printed al", "There is no file of results 'al' (did you mean 'all'?)"),
+        ("evidence mega-i", "'mega-i' was not run on split-cifar as the paper has it"),
     ],
 )
 @pytest.mark.usefixtures("laboratory")

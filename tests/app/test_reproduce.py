@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +16,7 @@ from engram.app import runs
 from engram.app.runs import Store, execute, step_records
 from engram.errors import EngramError
 from engram.lab import protocol
+from processes import started
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -196,18 +195,19 @@ def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_re
     ask_study(target, store=tmp_path / "whole" / "store.sqlite")
     (tmp_path / "trace").unlink()
     path, words = tmp_path / "killed" / "store.sqlite", ["reproduce", target, "--device", "cpu"]
-    command = [sys.executable, "-c", _COMMAND, str(HERE), *words, "--store", str(path)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-    while len(trained(tmp_path)) < 4:
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=10)
+    with started(
+        [sys.executable, "-c", _COMMAND, str(HERE), *words, "--store", str(path)]
+    ) as process:
+        while len(trained(tmp_path)) < 4:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+        process.communicate(timeout=30)
     with Store(path) as store:
         stored = {(row.identity["method"], row.seed) for row in store.rows()}
-    started = trained(tmp_path)
-    assert stored < set(started)
-    assert len(started) - len(stored) <= len(os.sched_getaffinity(0))
+    begun = trained(tmp_path)
+    assert stored < set(begun)
+    assert len(begun) - len(stored) <= len(os.sched_getaffinity(0))
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -220,7 +220,7 @@ def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_re
         "Stopped: what is finished is stored, and the same command writes the report.",
     )
     assert ask_study(target, store=path)[2].startswith("Mine: 0 of 8 runs to do.")
-    again = trained(tmp_path)[len(started) :]
+    again = trained(tmp_path)[len(begun) :]
     assert not stored & set(again)
     assert {*stored, *again} == {(method, seed) for method, n in WANTED for seed in range(n)}
     assert page(path.parent) == page(tmp_path / "whole")

@@ -1,10 +1,10 @@
 """What is stopped is saved and goes on, what dies is run again, what is stored is not kept."""
 
+import functools
 import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -14,8 +14,10 @@ import pytest
 from fake_laboratory import unit_of
 
 from engram.app.runs import Checkpoints, Store, Terminated, execute, plan_units
+from engram.app.runs.interrupts import Interrupt
 from engram.errors import EngramError
 from listeners import Heard
+from processes import started
 
 HERE = Path(__file__).parent
 
@@ -196,6 +198,64 @@ def test_the_exit_code_says_what_happened(raised, code, engram, tmp_path, monkey
     assert engram("run", "permuted-mnist", "van", **options).code == code
 
 
+HEARD = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+
+
+def interrupted(*numbers, error=None):
+    """Send this process signals where they are noted, and raise the error, if there is one."""
+    with Interrupt() as interrupt:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            assert interrupt.seen is numbers[0]
+        if error is not None:
+            raise error
+
+
+def handlers():
+    return [signal.getsignal(number) for number, _ in HEARD]
+
+
+@pytest.mark.parametrize(("number", "raised"), HEARD)
+def test_the_first_signal_is_noted_and_raised_in_the_end_unless_there_is_an_error(number, raised):
+    before = handlers()
+    with pytest.raises(raised) as caught:
+        interrupted(number)
+    assert caught.type is raised
+    with pytest.raises(ZeroDivisionError):
+        interrupted(number, error=ZeroDivisionError())
+    interrupted()
+    assert handlers() == before
+
+
+def test_the_second_signal_raises_at_once():
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(signal.SIGINT, signal.SIGTERM, error=ZeroDivisionError())
+
+
+class _Signalling:
+    """A function of the laboratory that sends this process a signal while a worker is started.
+
+    What a worker is to do is pickled for it in the midst of that.
+    """
+
+    def __init__(self, run, number):
+        self.run, self.number = run, number
+
+    def __reduce__(self):
+        os.kill(os.getpid(), self.number)
+        return functools.partial, (self.run,)
+
+
+@pytest.mark.parametrize(("number", "raised"), HEARD)
+def test_a_signal_while_a_worker_starts_is_heard(store, laboratory, specs, number, raised):
+    heard, run = Heard(), _Signalling(laboratory.run, number)
+    units = plan_units([specs(sleep=1)], range(1), store, device="cpu")
+    arguments = {"device": "cpu", "command": "engram run", "listener": heard}
+    with pytest.raises(raised):
+        execute(units, store, run, **arguments)
+    assert store.rows() == heard.stored == []
+
+
 def test_the_first_ctrl_c_is_noted_and_the_second_raises(work, specs, monkeypatch):
     sent = []
 
@@ -238,18 +298,12 @@ def test_sigterm_ends_the_command_with_code_75_and_one_sentence(tmp_path, every,
     options = ["--seeds", "1", "--tasks", "2", "--device", "cpu", "--store", str(path)]
     settings = ["--set", "sleep=60", "--set", f"trace={trace}", "--checkpoint-every", every]
     words = ["run", "permuted-mnist", "van", *options, *settings]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, str(HERE), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while not begun(trace):
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: to the workers too
-    out, err = process.communicate(timeout=30)
+    with started([sys.executable, "-c", _COMMAND, str(HERE), *words]) as process:
+        while not begun(trace):
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: to the workers too
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (75, "")
     assert err == f"Stopped: what is finished is stored, and the same command {sentence}.\n"
     assert len(list(tmp_path.glob("store-checkpoints/*"))) == saved

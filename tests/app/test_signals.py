@@ -9,23 +9,11 @@ from pathlib import Path
 import pytest
 
 from engram.app.runs import Store
+from processes import started
 
 HERE = Path(__file__).parent
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
 PROC = Path("/proc/self/status")
-
-
-def started(words, **options):
-    """Start a command as a shell does, where Ctrl-C is heard."""
-    return subprocess.Popen(
-        [sys.executable, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        **options,
-    )
 
 
 def wait_until_heard(process, number):
@@ -44,11 +32,11 @@ def stopped_after(seconds, number, words, folder):
 
     It is sent after the command has begun to heed it: before, Python itself is starting.
     """
-    process = started(["-m", "engram", *words], cwd=folder)
-    wait_until_heard(process, signal.SIGTERM)  # Ctrl-C is Python's own to begin with
-    time.sleep(seconds)
-    process.send_signal(number)
-    return process.communicate(timeout=60), process.returncode
+    with started([sys.executable, "-m", "engram", *words], cwd=folder) as process:
+        wait_until_heard(process, signal.SIGTERM)  # Ctrl-C is Python's own to begin with
+        time.sleep(seconds)
+        process.send_signal(number)
+        return process.communicate(timeout=60), process.returncode
 
 
 RUN = ["run", "permuted-mnist", "mega-ii", "--seeds", "1", "--device", "cpu"]  # for minutes
@@ -64,16 +52,23 @@ def test_a_signal_while_libraries_are_imported(tmp_path, seconds, number):
     assert err.count("\n") == 1
 
 
+# Both signals pass the same handlers: of the second one fewer moments will do, between the others.
+MOMENTS = {
+    signal.SIGINT: [0.1 * moment for moment in range(21)],
+    signal.SIGTERM: [0.15 + 0.3 * moment for moment in range(7)],
+}
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not PROC.exists(), reason="nothing tells when a signal is heeded")
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("words", [RUN, ["reproduce", "k2", "--device", "cpu"]])
 def test_a_signal_at_any_moment_of_the_first_two_seconds(tmp_path, words, number):
     begins = 1 if words == RUN else 2  # a study says how many runs are to do
-    for moment in range(41):
-        folder = tmp_path / str(moment)
+    for moment in MOMENTS[number]:
+        folder = tmp_path / f"{moment:.2f}"
         folder.mkdir()
-        (out, err), code = stopped_after(0.05 * moment, number, words, folder)
+        (out, err), code = stopped_after(moment, number, words, folder)
         assert (code, out) == (CODES[number], ""), (moment, err)
         assert err.splitlines()[-1].startswith("Stopped"), (moment, err)
         assert err.count("\n") <= begins, (moment, err)
@@ -107,8 +102,8 @@ def test_a_signal_while_the_plot_is_drawn_leaves_the_results_and_no_half_of_a_pl
     path = tmp_path / "store.sqlite"
     words = ["run", "permuted-mnist", "van", "--seeds", "1", "--tasks", "2", "--device", "cpu"]
     before = ["-c", _COMMAND, str(HERE), moment, str(int(number))]
-    process = started([*before, *words, "--store", str(path)])
-    out, err = process.communicate(timeout=60)
+    with started([sys.executable, *before, *words, "--store", str(path)]) as process:
+        out, err = process.communicate(timeout=60)
     assert process.returncode == CODES[number]
     stored, line = err.splitlines()
     assert stored.startswith("van, seed 0: stored")
@@ -121,13 +116,52 @@ def test_a_signal_while_the_plot_is_drawn_leaves_the_results_and_no_half_of_a_pl
     assert not [each for each in others if each.name.startswith(".")]
 
 
+_SWALLOWING = """
+import os, sys
+folder, number = sys.argv[1:3]
+del sys.argv[1:3]
+sys.path.insert(0, folder)
+import engram.app.cli, fake_laboratory
+engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
+specify = fake_laboratory.specify
+
+class Swallowing:
+    def __del__(self):  # Python goes on after whatever is raised here
+        os.kill(os.getpid(), int(number))
+
+def swallowing(*words, **options):
+    Swallowing()
+    return specify(*words, **options)
+
+fake_laboratory.specify = swallowing
+engram.app.cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_that_somebody_swallows_ends_the_command_before_anything_is_trained(
+    tmp_path, number
+):
+    trace, path = tmp_path / "trace", tmp_path / "store.sqlite"
+    words = ["run", "permuted-mnist", "van", "--seeds", "1", "--tasks", "2", "--device", "cpu"]
+    words += ["--set", f"trace={trace}", "--store", str(path)]
+    with started(
+        [sys.executable, "-c", _SWALLOWING, str(HERE), str(int(number)), *words]
+    ) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (CODES[number], "")
+    assert err.splitlines()[-1].startswith("Stopped: what is finished is stored")
+    assert "stored, 1 of 1" not in err
+    assert not trace.exists()
+
+
 def test_a_signal_that_is_ignored_stays_so(tmp_path):
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     code += "; from engram.app.cli import main; main()"
-    process = started(["-c", code, "results"], cwd=tmp_path)
-    time.sleep(0.5)
-    process.terminate()
-    _, err = process.communicate(timeout=60)
+    with started([sys.executable, "-c", code, "results"], cwd=tmp_path) as process:
+        time.sleep(0.5)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("\n")) == (2, 1)  # there is no store
     assert err.startswith("engram: There is no store")
 

@@ -14,8 +14,8 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from forked_commands import one_by_one
 from PIL import Image
-from processes import one_by_one
 
 from engram.app.cli import main
 from engram.app.runs import address, record

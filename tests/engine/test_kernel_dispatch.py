@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from engram.kernels import availability, triton_works
+from engram import kernels
+from engram.kernels import triton_works
 from engram.lab.engine import Batch, Rows, cross_entropy
-from engram.lab.engine import loss as engine_loss
 from engram.lab.engine import rows as engine_rows
 from engram.lab.networks import MLP, mlp, stacked
 from engram.rules import GEM, MEGA2
@@ -17,7 +17,7 @@ def loss_kernels(interpreted):
 
 
 def test_more_classes_than_a_program_holds_are_left_to_torch(loss_kernels, monkeypatch):
-    monkeypatch.setattr(engine_loss, "triton_works", lambda _: True)
+    monkeypatch.setattr(engine_rows, "triton_works", lambda _: True)
     monkeypatch.setattr(loss_kernels, "entropies", lambda *_: "the kernel's")
     told = []
     for classes in (4096, 4097):
@@ -42,9 +42,9 @@ def test_steps_by_kernels_are_steps(rule, groups, monkeypatch):
         )
         for size, parts in ((3, 1), (20, groups))
     ]
-    for kernels in (False, True):
-        for module in (mlp, engine_loss, engine_rows):
-            monkeypatch.setattr(module, "triton_works", lambda _, kernels=kernels: kernels)
+    for there in (False, True):
+        for module in (mlp, engine_rows):
+            monkeypatch.setattr(module, "triton_works", lambda _, there=there: there)
         rows = Rows(network, stacked(drawn, "cpu"))
         mixes = [rows.step(rule, 0.1, *given) for _ in range(3)]
         ends.append([rows.parameters, *(mix.losses for mix in mixes)])
@@ -53,7 +53,7 @@ def test_steps_by_kernels_are_steps(rule, groups, monkeypatch):
 
 
 def test_without_a_gpu_nobody_asks_whether_they_work(monkeypatch):
-    monkeypatch.setattr(availability, "_works", lambda _: pytest.fail("tried"))
+    monkeypatch.setattr(kernels, "_works", lambda _: pytest.fail("tried"))
     assert not triton_works(torch.ones(1))
     assert not triton_works(torch.ones(1, device="meta"))
 
@@ -63,12 +63,12 @@ def test_whatever_goes_wrong_at_the_trial_there_is_a_way_without(monkeypatch):
         raise RuntimeError(f"no room for {shape} with {options}")
 
     monkeypatch.setattr(torch, "ones", fail)
-    assert not availability._works.__wrapped__(torch.device("cpu"))
+    assert not kernels._works.__wrapped__(torch.device("cpu"))
 
 
 def test_asked_for_first_without_gradients_the_trial_goes_well_all_the_same(monkeypatch):
     woken = []
     monkeypatch.setattr(torch.autograd, "grad", lambda output, _: woken.append(output))
     with torch.inference_mode():
-        availability._wake_autograd(torch.device("cpu"))
+        kernels._wake_autograd(torch.device("cpu"))
     assert woken[0].requires_grad

@@ -37,7 +37,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(place, changes, before
         _saved(path)
     content = damaged(whole, changes)
     path.write_bytes(content)
-    checkpoint = Checkpoint(path, tell=told.append)
+    checkpoint = Checkpoint(path, message=told.append)
     state = attempt(lambda: checkpoint.load(RUN))
     if content == whole or (before and not refused(state)):
         assert str(state) == str(STATE)
@@ -68,7 +68,7 @@ def test_a_checkpoint_that_somebody_made_is_read_or_refused(place, path, value, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forms, "VERSION", version)
         file.write_bytes(b"".join(forms.to_pieces(forms.Contents(document, held.tensors))))
-    checkpoint = Checkpoint(file, tell=_silent)
+    checkpoint = Checkpoint(file, message=_silent)
     if refused(attempt(lambda: checkpoint.load(RUN))):
         assert checkpoint.last is None
     Checkpoint.peek(file)
@@ -84,7 +84,7 @@ def test_a_checkpoint_is_saved_whole_under_a_possible_name_or_not_at_all(
     monkeypatch.chdir(folder)
     path = f"{name}.safetensors" if isinstance(name, str) else name
     told = []
-    checkpoint = attempt(lambda: Checkpoint(path, every, tell=told.append))
+    checkpoint = attempt(lambda: Checkpoint(path, every, message=told.append))
     if refused(checkpoint):
         return
     before = contents(folder)
@@ -102,7 +102,7 @@ def test_a_checkpoint_is_saved_whole_under_a_possible_name_or_not_at_all(
 def test_what_no_file_holds_is_refused_and_the_one_before_is_kept(place, state):
     path = place / "kept.safetensors"
     _saved(path)
-    checkpoint = Checkpoint(path, tell=_silent)
+    checkpoint = Checkpoint(path, message=_silent)
     if refused(attempt(lambda: checkpoint.save(RUN, state, "here"))):
         assert str(checkpoint.load(RUN)) == str(STATE)
     else:

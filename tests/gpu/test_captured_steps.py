@@ -16,7 +16,7 @@ from engram.lab.benchmarks import Examples
 from engram.lab.engine import CudaGraphLoop, cuda_graphs
 from engram.lab.methods import method_entry, names
 from engram.lab.protocol import run, specify
-from engram.lab.protocol.precision import precision
+from engram.lab.protocol.device import precision
 from engram.testing import Subject, equal
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -20,6 +20,7 @@ from engram.errors import EngramError
 from engram.gradients import backward_each
 from engram.memory import Fifo, Memory
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
+from unwaited import unwaited
 
 RULES = [AGEM(), MEGA1(), MEGA2(), GEM()]
 ALL = [*RULES, Current(), Equal()]
@@ -273,7 +274,7 @@ def broken(rank, *, rule, trouble, check_finite=100):
 def broken_on_a_device(rank, rule):
     """Do the same where a device is asked at the end of each step, and the CPU is that device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engram.gradients._mix.on_host", lambda _: False)
+        unwaited(patch)
         return broken(rank, rule=rule, trouble="nan", check_finite=1)
 
 
@@ -321,6 +322,24 @@ def fully_sharded(rank):
         sentence(mixer.mix),
         sentence(lambda: engram.Learner(views, sgd(views), MEGA2(), Memory(Fifo(10)))),
     ]
+
+
+def messages(rank):
+    """Return the sizes of the messages that a step sends, and the values in each mean gradient."""
+    sizes, original = [], dist.all_reduce
+
+    def counted(tensor, *others):
+        sizes.extend([tensor.numel()] if tensor.is_floating_point() else [])
+        return original(tensor, *others)
+
+    elements = {20: None, 30: None, 2**23 + 1: None, 7: torch.float64, 5: None}
+    held = [nn.Parameter(torch.ones(size, dtype=dtype)) for size, dtype in elements.items()]
+    mixer = engram.GradientMixer(torch.optim.SGD(held, lr=0.1), MEGA2())
+    mixer.backward(sum(each.sum() for each in held) * (1 + rank), value=1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_reduce", counted)
+        mixer.mix()
+    return sizes, [each.grad.unique().tolist() for each in held]
 
 
 def sparse():
@@ -374,6 +393,7 @@ def work(rank, path):
                 ("one empty", name(rule)): one_empty_memory(rank, rule)
                 for rule in (MEGA1(), MEGA2(), GEM())
             },
+            "messages": messages(rank),
             "sparse": sparse(),
             "sharded": sharded(),
             "fully sharded": fully_sharded(rank),
@@ -537,11 +557,7 @@ def test_a_process_group_is_one_of_torchs(wrong):
         assert "process_group must be" in sentence(mistake)
 
 
-def test_large_gradients_travel_in_buckets(monkeypatch):
-    from engram.gradients import _parallel
-
-    monkeypatch.setattr(_parallel, "_BUCKET", 10)
-    sizes, dtypes = [4, 5, 3, 20, 1, 1], [torch.float32] * 5 + [torch.float64]
-    tensors = [torch.empty(size, dtype=dtype) for size, dtype in zip(sizes, dtypes, strict=True)]
-    buckets = [[len(tensor) for tensor in bucket] for bucket in _parallel._buckets(tensors)]
-    assert buckets == [[4, 5], [3], [20], [1], [1]]
+def test_gradients_travel_together_up_to_8_million_elements_of_a_dtype(ranks):
+    for sizes, means in (own["messages"] for own in ranks):
+        assert sizes == [50, 2**23 + 1, 7, 5, 1]  # the last one is of the rows' values
+        assert means == [[1.5]] * 5

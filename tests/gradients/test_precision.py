@@ -84,15 +84,6 @@ def test_half_precision_gradients_are_summed_in_float32(rule):
     assert all(parameter.grad.dtype == torch.bfloat16 for parameter in model.parameters())
 
 
-def test_a_large_half_precision_gradient_is_widened_piece_by_piece(monkeypatch):
-    from engram.gradients import _matrix
-
-    whole = step(network(0, torch.bfloat16), MEGA2(), dtype=torch.bfloat16)
-    monkeypatch.setattr(_matrix, "_PIECE", 4)
-    pieces = step(network(0, torch.bfloat16), MEGA2(), dtype=torch.bfloat16)
-    torch.testing.assert_close(pieces.gram, whole.gram)
-
-
 def test_autocast_leaves_the_gram_matrix_alone():
     """A cast of the dot products to bfloat16 would cost five of their digits."""
     model = network(0, torch.float32)

@@ -22,7 +22,7 @@ class Dying(Checkpoint):
 def checkpoint(tmp_path, kind=Checkpoint, *, lives=10**9, **options):
     lines = []
     made = kind(
-        tmp_path / "saved" / "run.safetensors", **{"every": 0, "tell": lines.append, **options}
+        tmp_path / "saved" / "run.safetensors", **{"every": 0, "message": lines.append, **options}
     )
     made.lives, made.lines = lives, lines
     return made

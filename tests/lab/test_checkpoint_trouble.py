@@ -55,7 +55,7 @@ def test_a_run_stops_at_the_step_and_the_last_good_checkpoint_is_named(steps, tm
     assert line == f"Seed 2: {SENTENCE} {last}: {place.path}"
     # Going on from there ends in the same way, at the same step.
     del steps[:]
-    again = Checkpoint(place.path, 1e9, tell=lines.append)
+    again = Checkpoint(place.path, 1e9, message=lines.append)
     assert run(spec, [2], checkpoint=again)[0].accuracy == outcome.accuracy
     assert steps == [1, 2, 3]
 
@@ -94,7 +94,7 @@ def test_a_run_whose_stack_goes_on_keeps_its_failure_over_a_stop(tmp_path, monke
     )
     spec = tiny_spec("mega-ii")
     whole = run_whole(spec, [0, 1])
-    place = Checkpoint(tmp_path / "a.safetensors", 0, tell=lambda _: None)
+    place = Checkpoint(tmp_path / "a.safetensors", 0, message=lambda _: None)
     place.pause()
     with pytest.raises(Paused, match="task 1 of 3, step 1"):
         run(spec, [0, 1], checkpoint=place)

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engram.lab.engine import Batch
 from engram.lab.methods import MethodSettings, Setup, method_entry
-from engram.lab.networks import MLP, progressive_mlp
+from engram.lab.networks import MLP, progressive
 from engram.lab.plan import generator
 from engram.lab.protocol import Checkpoint, Paused, run, specify
 
@@ -71,7 +71,7 @@ def test_it_changes_no_bit_of_what_is_measured(world, seeds, monkeypatch, few_mn
         seeds = [DIVERGING[seed] for seed in seeds]
     once = run_whole(specs[world], seeds)
     monkeypatch.setattr(ProgNn, "settled", False)
-    monkeypatch.setattr(progressive_mlp, "_ROOM", 0)
+    monkeypatch.setattr(progressive, "_ROOM", 0)
     assert same_bits(run_whole(specs[world], seeds), once)
     failures = [outcome["failure"] for outcome in once[0]]
     assert any(failures) == (world == "diverging")
@@ -200,7 +200,7 @@ def test_no_more_is_kept_than_there_is_room_for_and_the_first_comes_first(groups
     """States of 40 units in each of two layers, for six columns and two runs; inputs; places."""
     method, inputs, places = taught()
     one = 4 * 100 * (2 * 2 * 6 * 40 + 30) + 8 * 2 * 30
-    monkeypatch.setattr(progressive_mlp, "_ROOM", groups * one + one // 2)
+    monkeypatch.setattr(progressive, "_ROOM", groups * one + one // 2)
     parts = inputs[:500].split(100)
     before = [products(method, part, places) for part in parts]
     after = [products(method, part, places) for part in parts]
@@ -222,4 +222,4 @@ def test_frozen_columns_and_the_only_one_take_no_room():
 
 
 def test_a_run_on_a_cpu_takes_150_megabytes_for_it_at_the_most():
-    assert progressive_mlp._room(torch.device("cpu"), 0) == 150_000_000
+    assert progressive._room(torch.device("cpu"), 0) == 150_000_000

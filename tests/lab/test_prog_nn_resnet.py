@@ -187,9 +187,7 @@ def test_images_are_predicted_in_parts_that_fit(monkeypatch, column, rows):
     images = torch.randn(9, 3, 8, 8, dtype=torch.float64)
     whole = method.predict(images, None, column)
     states = 3 * 64 + WIDTH * 64 + WIDTH * 64 + 2 * WIDTH * 16 + 4 * WIDTH * 4
-    monkeypatch.setattr(
-        "engram.lab.networks.progressive_resnet._TEST_NUMBERS", 4 * states + states // 2
-    )
+    monkeypatch.setattr("engram.lab.networks.progressive._TEST_NUMBERS", 4 * states + states // 2)
     seen, trace = set(), ResNet.trace
     monkeypatch.setattr(ResNet, "trace", lambda *given: [seen.add(len(given[2])), trace(*given)][1])
     torch.testing.assert_close(method.predict(images, None, column), whole)
@@ -198,5 +196,5 @@ def test_images_are_predicted_in_parts_that_fit(monkeypatch, column, rows):
 
 def test_an_image_too_large_is_predicted_alone(monkeypatch):
     method = build(seeds=(0,))
-    monkeypatch.setattr("engram.lab.networks.progressive_resnet._TEST_NUMBERS", 1)
+    monkeypatch.setattr("engram.lab.networks.progressive._TEST_NUMBERS", 1)
     assert method.predict(torch.randn(2, 3, 8, 8), None, 0).shape == (1, 2, CLASSES)

@@ -15,7 +15,7 @@ from engram.lab.benchmarks import names as benchmarks
 from engram.lab.methods import method_entry
 from engram.lab.methods import names as methods
 from engram.lab.protocol import specify, tuned_settings, tuning_specs
-from engram.lab.protocol.tuning import repeated
+from engram.lab.protocol.trainer import repeated
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = [name for name in methods() if method_entry(name).search]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engram.memory._allocation import allocate
+from engram.memory.storage import allocate
 
 CPU = torch.device("cpu")
 DTYPES = [torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.int64, torch.complex128]

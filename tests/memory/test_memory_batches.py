@@ -27,7 +27,7 @@ streams = st.lists(
 )
 
 
-def books(ledger):
+def contents(ledger):
     """All that a ledger knows, in a form that compares."""
     state = ledger.state_dict()
     state["filing"] = {
@@ -55,7 +55,7 @@ def test_a_batch_is_filed_as_its_examples_are_one_by_one(policy, budget, stream)
         slots = whole.add(tasks, labels, ids if named else None)
         for task, label, id in rows:
             single.add(task, [label], [id] if named else None)
-        assert books(whole) == books(single)
+        assert contents(whole) == contents(single)
         for slot, row in zip(slots.tolist(), rows, strict=True):
             if slot >= 0:
                 assert (whole.tasks[slot], whole.labels[slot]) == row[:2]
@@ -86,7 +86,7 @@ def test_a_copy_goes_on_as_the_original_does_and_apart_from_it(policy, copied):
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=3, unique=True), max_size=8))
 @pytest.mark.parametrize("copied", COPIES)
-def test_a_storage_and_its_copies_write_to_the_slots_they_are_told(copied, writes):
+def test_a_storage_and_its_copies_write_to_the_slots_they_are_given(copied, writes):
     storages, expected = [TensorStorage()], [[0] * 8]
     storages[0].resize(8, torch.zeros(1, dtype=torch.int64))
     storages[0].commit(storages[0].stage([*range(8)], [torch.zeros(8, dtype=torch.int64)]))

@@ -216,7 +216,7 @@ def test_rows_that_cannot_be_written_leave_no_example_with_others_rows(
     else:  # who was to be overwritten is given up
         assert 0 < len(set(ids)) < len(before)
         assert set(ids) < set(before)
-    assert len(memory) == len(set(ids)) == len(memory._ledger.ids)
+    assert len(memory) == len(set(ids)) == len(ids)
     assert_rows_of_their_ids(memory)
     spare = memory.storage.state_dict(memory.storage.rows)["rows"]
     assert not any(rows[len(memory) :].any() for rows in spare.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 
 import pytest
@@ -20,7 +21,7 @@ from engram.memory import (
     Reservoir,
     TensorStorage,
 )
-from engram.memory._dtypes import finite_flag
+from engram.memory.columns import finite_flag
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -183,7 +184,7 @@ def test_rows_are_written_where_the_flag_holds(device):
         memory.file(batch, valid=flag(False, device))
         for name, row in memory.storage.state_dict(4)["rows"].items():
             assert torch.equal(row, rows[name])
-        assert {12, 3} <= {*memory.sample(9).ids}  # the books are ahead
+        assert {12, 3} <= {*memory.sample(9).ids}  # the ledger is ahead
         assert memory.settle() == 1
         assert everything(memory) == before
         memory.file(batch, valid=flag(True, device))
@@ -257,16 +258,16 @@ operations = st.lists(
 )
 
 
-class Told:
-    """A memory that is told at once what another one finds out when it settles."""
+class Eager:
+    """A memory that knows at once what another one finds out when it settles."""
 
     def __init__(self, memory):
-        self.memory, self.untold, self.ahead = memory, 0, False
+        self.memory, self.uncounted, self.ahead = memory, 0, False
 
     def file(self, batch, valid, **options):
-        if self.untold or not valid:
-            self.ahead = self.ahead or not self.untold
-            self.untold += 1
+        if self.uncounted or not valid:
+            self.ahead = self.ahead or not self.uncounted
+            self.uncounted += 1
         else:
             self.memory.add(batch, **options)
 
@@ -276,8 +277,8 @@ class Told:
 
     def settle(self):
         self.ahead = False
-        untold, self.untold = self.untold, 0
-        return untold
+        uncounted, self.uncounted = self.uncounted, 0
+        return uncounted
 
     def change(self, call):
         self.ahead = False
@@ -293,7 +294,7 @@ BUDGETS = [{}, {"max_examples": 4}, {"max_bytes": 5 * 24}]
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 @pytest.mark.parametrize("policy", EVERY, ids=repr)
 def test_what_is_found_out_late_is_as_if_it_had_been_known_at_once(policy, budget, operations):
-    memory, told, start = Memory(policy, **budget), Told(Memory(policy, **budget)), 0
+    memory, eager, start = Memory(policy, **budget), Eager(Memory(policy, **budget)), 0
     for name, *options in operations:
         if name == "file":
             task, labels, ids, valid = options
@@ -301,20 +302,20 @@ def test_what_is_found_out_late_is_as_if_it_had_been_known_at_once(policy, budge
             named = {"tasks": task, "labels": labels, "ids": ids and ids[: len(labels)]}
             start += len(labels)
             memory.file(memory.prepare(batch, **named), valid=flag(valid))
-            told.file(batch, valid, **named)
+            eager.file(batch, valid, **named)
         elif name == "sample":
             memory.sample(2)
-            told.sample(2)
+            eager.sample(2)
         elif name == "settle":
-            assert memory.settle() == told.settle()
-            assert everything(memory) == everything(told.memory)
+            assert memory.settle() == eager.settle()
+            assert everything(memory) == everything(eager.memory)
         else:
             change = {"end": Memory.end_task, "erase": lambda own: own.erase(ids=[3, "a"])}[name]
             change(memory)
-            told.change(change)
-    assert everything(memory) == everything(told.memory)
-    assert memory.settle() == told.settle()
-    assert str(memory.sample(3)) == str(told.memory.sample(3))
+            eager.change(change)
+    assert everything(memory) == everything(eager.memory)
+    assert memory.settle() == eager.settle()
+    assert str(memory.sample(3)) == str(eager.memory.sample(3))
 
 
 class Watched(torch.Tensor):
@@ -348,7 +349,8 @@ def test_so_many_batches_are_settled_that_what_undoes_them_takes_little_memory()
     memory = Memory(Fifo(3))
     for start in range(3000):
         memory.file(memory.prepare(torch.arange(start, start + 1)), valid=flag(start < 2500))
-    assert len(memory._unsettled) <= 1024
+    unsettled = re.search(r"([\d,]+) batch(es)? unsettled", repr(memory))
+    assert int(unsettled[1].replace(",", "")) <= 1024
     assert memory.settle() == 500
     assert memory.read(range(3)).batch.sum() == 2499 + 2498 + 2497
 

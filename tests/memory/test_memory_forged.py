@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.memory import ClassRing, Fifo, Memory, Reservoir, _file
+from engram.memory import ClassRing, Fifo, Memory, Reservoir, files
 
 LEAST = -(2**63)
 
@@ -70,7 +70,7 @@ def test_a_number_that_no_memory_writes_is_refused(place, value, policy, tmp_pat
     with pytest.raises(EngramError):
         memory.load_state_dict(bad)
     assert [*memory.examples()] == before
-    _file.write(tmp_path / "memory", bad)
+    files.write(tmp_path / "memory", bad)
     with pytest.raises(EngramError):
         Memory.load(tmp_path / "memory")
 

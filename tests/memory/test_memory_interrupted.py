@@ -59,8 +59,8 @@ def comparable(value):
     return value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value
 
 
-def told(memory):
-    """All that can be told of a memory, but for when something was erased."""
+def observed(memory):
+    """All that can be seen of a memory, but for when something was erased."""
     state = comparable(memory.state_dict())
     state["erasures"] = [record[1:] for record in memory.erasures]
     return state, memory.nbytes, memory.available
@@ -72,20 +72,20 @@ def future(memory):
     memory.erase(ids=[40])
     memory.end_task()
     memory.add(batch(50, 4), tasks=4)
-    return told(memory), comparable(memory.sample(3))
+    return observed(memory), comparable(memory.sample(3))
 
 
 def check_every_line(memory, change):
     after = copy.deepcopy(memory)
     change(after)
-    known = [told(memory), told(after)]
+    known = [observed(memory), observed(after)]
     futures = [future(copy.deepcopy(memory)), future(after)]
     line, victim = 1, copy.deepcopy(memory)
     while interrupted(partial(change, victim), PACKAGE, line):
-        assert told(victim) in known, f"at line {line}"
-        assert not victim._ledger._filing.journal, f"at line {line}"  # nothing of the past is kept
+        assert observed(victim) in known, f"at line {line}"
+        assert not victim._ledger.journal, f"at line {line}"  # nothing of the past is kept
         if line % 3 == 0:  # of every line it would take long
-            expected = futures[known.index(told(victim))]
+            expected = futures[known.index(observed(victim))]
             assert future(victim) == expected, f"at line {line}"
         line, victim = line + 1, copy.deepcopy(memory)
     assert line > 3
@@ -100,7 +100,7 @@ def test_a_change_is_made_or_not_begun(name, change):
 def check_two_lines(memory, change):
     after, victim = copy.deepcopy(memory), copy.deepcopy(memory)
     change(after)
-    known, lengths = [told(memory), told(after)], [len(memory), len(after)]
+    known, lengths = [observed(memory), observed(after)], [len(memory), len(after)]
     futures, lines = [future(copy.deepcopy(memory)), future(after)], 1
     while interrupted(partial(change, victim), PACKAGE, lines):
         lines, victim = lines + 8, copy.deepcopy(memory)
@@ -113,10 +113,10 @@ def check_two_lines(memory, change):
             twice += came == 2
             interrupted(partial(len, victim), PACKAGE, 1 + second % 23)  # and while it is finished
             assert len(victim) in lengths, f"at {first} and {second}"
-            assert told(victim) in known, f"at {first} and {second}"
-            assert not victim._ledger._filing.journal
+            assert observed(victim) in known, f"at {first} and {second}"
+            assert not victim._ledger.journal
             if second % 4 == 0:
-                expected = futures[known.index(told(victim))]
+                expected = futures[known.index(observed(victim))]
                 assert future(victim) == expected, f"at {first} and {second}"
             second += 3
     assert twice > 5  # how many lines there are is up to the version of Python
@@ -136,7 +136,7 @@ def test_so_is_a_change_of_a_ledger_alone(policy):
     def change(ledger):
         ledger.add(1, [0, 0, 0, 1, 2], ids=["a", 7, "new", 8, 9])
 
-    def books(ledger):
+    def contents(ledger):
         return comparable(ledger.state_dict())
 
     before = Ledger(policy)
@@ -145,7 +145,7 @@ def test_so_is_a_change_of_a_ledger_alone(policy):
     change(once)
     again = copy.deepcopy(once)
     change(again)
-    states, twice = [books(ledger) for ledger in (before, once, again)], 0
+    states, twice = [contents(ledger) for ledger in (before, once, again)], 0
     for first in range(1, 400, 17):
         second, came = 1 + first % 3, 2
         while came == 2:
@@ -153,9 +153,9 @@ def test_so_is_a_change_of_a_ledger_alone(policy):
             came = interrupted(partial(change, victim), PACKAGE, first, second)
             twice += came == 2
             if second % 2:
-                assert books(victim) in states[:2], f"at {first} and {second}"
+                assert contents(victim) in states[:2], f"at {first} and {second}"
             change(victim)
-            assert books(victim) in states[1:], f"at {first} and {second}"
+            assert contents(victim) in states[1:], f"at {first} and {second}"
             second += 3
     assert twice > 5  # how many lines there are is up to the version of Python
 
@@ -198,13 +198,13 @@ def test_what_is_asked_in_the_midst_of_a_change_is_answered_or_refused_and_the_c
     memory = MEMORIES[name]()
     after = copy.deepcopy(memory)
     CHANGES[change](after)
-    known, lengths = [told(memory), told(after)], {len(memory), len(after)}
+    known, lengths = [observed(memory), observed(after)], {len(memory), len(after)}
     line, asked, refused = 1, True, 0
     while asked:
         victim = copy.deepcopy(memory)
-        question = [lambda: told(victim), lambda: len(victim), lambda: repr(victim)][line % 3]  # noqa: B023
+        question = [lambda: observed(victim), lambda: len(victim), lambda: repr(victim)][line % 3]  # noqa: B023
         asked = during(partial(CHANGES[change], victim), line, question)
-        assert told(victim) == known[1], f"at line {line}"
+        assert observed(victim) == known[1], f"at line {line}"
         for answer in asked:
             if isinstance(answer, EngramError):
                 assert "in the midst of a change" in str(answer)
@@ -254,8 +254,8 @@ def test_what_interrupts_the_settling_is_found_settled(name):
     while interrupted(victim.settle, PACKAGE, line):
         if line % 2:
             assert len(victim) in (len(expected), len(flagged(name)))
-            assert victim.settle() in (2, 0)  # 0 where it was about to tell
-        assert told(victim) == told(expected), f"at line {line}"
+            assert victim.settle() in (2, 0)  # 0 where it was about to return
+        assert observed(victim) == observed(expected), f"at line {line}"
         assert future(victim) == future(copy.deepcopy(expected)), f"at line {line}"
         line, victim = line + 1, flagged(name)
     assert line > 10
@@ -270,12 +270,12 @@ def test_a_batch_that_is_filed_by_a_flag_is_undone_by_it_whatever_interrupted(na
 
     before, after = MEMORIES[name](), MEMORIES[name]()
     after.add(batch(30, 4), tasks=0, ids=[7, "new", 6, 30])
-    known = [told(before), told(after if valid else before)]
+    known = [observed(before), observed(after if valid else before)]
     line, victim = 1, MEMORIES[name]()
     while interrupted(partial(file, victim), PACKAGE, line):
-        assert told(victim) in known, f"at line {line}"
+        assert observed(victim) in known, f"at line {line}"
         assert not valid or victim.settle() == 0
-        assert not victim._ledger._filing.journal
+        assert not victim._ledger.journal
         line, victim = line + 1, MEMORIES[name]()
     assert line > 10
 
@@ -319,14 +319,14 @@ def test_chances_that_were_drawn_in_vain_are_drawn_again(name, monkeypatch):
         patch.setattr(memory._ledger, "_generator", Interrupts(memory._ledger._generator))
         with pytest.raises(KeyboardInterrupt):
             CHANGES["add"](memory)
-    assert told(memory) == told(twin)
+    assert observed(memory) == observed(twin)
     assert future(memory) == future(twin)
 
 
 @pytest.mark.parametrize("name", MEMORIES)
-def test_a_storage_that_runs_out_of_memory_leaves_the_books_as_they_were(name, monkeypatch):
+def test_a_storage_that_runs_out_of_memory_leaves_the_ledger_as_it_was(name, monkeypatch):
     memory = MEMORIES[name]()
-    before = told(memory)
+    before = observed(memory)
     with monkeypatch.context() as patch:
 
         def fail(*_):
@@ -336,7 +336,7 @@ def test_a_storage_that_runs_out_of_memory_leaves_the_books_as_they_were(name, m
         for change in (CHANGES["add"], CHANGES["erase"]):
             with pytest.raises(torch.OutOfMemoryError):
                 change(memory)
-            assert told(memory) == before
+            assert observed(memory) == before
     twin = MEMORIES[name]()
     assert future(memory) == future(twin)
 

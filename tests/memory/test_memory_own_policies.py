@@ -158,7 +158,7 @@ def test_a_policy_that_could_not_be_loaded_again_is_refused_before_anything_is_k
             make(policy)
 
 
-def test_a_state_of_another_policy_is_told_by_name():
+def test_a_state_of_another_policy_is_refused_by_name():
     with pytest.raises(
         EngramError, match=r"The state is of .*\.Mine\(capacity=5\); .*Reservoir\(c"
     ):
@@ -169,7 +169,7 @@ def test_a_state_of_another_policy_is_told_by_name():
 
 @pytest.mark.parametrize(
     "name",
-    ["Policy", "_Pooled", "engram.memory._policies.Policy", "engram.memory._policies._Pooled"],
+    ["Policy", "_Pooled", "engram.memory.policies.Policy", "engram.memory.policies._Pooled"],
 )
 def test_what_is_the_base_of_policies_is_none(name):
     state = filled(Reservoir(5)).state_dict()

@@ -85,6 +85,14 @@ def test_every_number_has_its_receipt(page, known):
     assert without_receipt(page.read_text("utf-8"), known) == []
 
 
+def test_the_front_pages_numbers_have_theirs_on_the_pages_it_links_to(known):
+    text = (ROOT / "README.md").read_text("utf-8")
+    linked = re.findall(r"\]\((docs/results/[^)]+\.md)\)", text)
+    beside = "\n".join((ROOT / link).read_text("utf-8") for link in linked)
+    assert NUMBER.search(text)
+    assert without_receipt(f"{text}\n{beside}", known) == []
+
+
 def test_pages_with_results_have_both(known):
     text = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
     assert len(NUMBER.findall(text)) > 50

@@ -110,9 +110,9 @@ def test_other_data_has_a_place_of_its_own_in_the_report():
 def test_its_command_is_the_one_that_was_typed_and_not_called_another():
     text = "\n".join(method_results(summarise(runs("van", 0.5)), ["van"], DEFAULTS, "all.md"))
     assert "Made by:\n    engram run with my own" in text
-    assert "Again" not in text
+    assert "again" not in text
     papers = summarise([make_row("van")])
-    assert "Again:\n    engram run permuted-mnist van" in "\n".join(
+    assert "To run it again:\n    engram run permuted-mnist van" in "\n".join(
         method_results(papers, ["van"], DEFAULTS, "all.md")
     )
 

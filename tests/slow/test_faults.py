@@ -15,6 +15,7 @@ from harness import SUBJECTS, in_a_process, result, train
 
 from engram.app.runs import Store
 from engram.lab.methods import names
+from processes import started
 from tools.docs import reliability
 
 HERE = Path(__file__).parent
@@ -90,8 +91,7 @@ def engram(folder, *more):
     words = ["run", "permuted-mnist", "mega-ii", "--tasks", "3", "--examples", "2000"]
     options = ["--seeds", "2", "--device", "cpu", "--json", "--set", "curve_images=500"]
     command = [Path(sys.executable).parent / "engram", *words, *options, *more]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, **pipes)
+    return started(command, cwd=folder)
 
 
 def workers_of(parent):
@@ -113,23 +113,25 @@ def values(output):
 def test_a_command_that_is_stopped_and_loses_a_worker_ends_the_same(tmp_path):
     for name in ("left-alone", "stopped"):
         (tmp_path / name).mkdir()
-    undisturbed = engram(tmp_path / "left-alone").communicate()[0]
+    with engram(tmp_path / "left-alone") as process:
+        undisturbed = process.communicate()[0]
     folder = tmp_path / "stopped" / "engram-results" / "store-checkpoints"
-    stopped = engram(tmp_path / "stopped", "--checkpoint-every", "0.5")
-    while not (folder.exists() and any(folder.glob("*.previous.safetensors"))):
-        assert stopped.poll() is None
-        time.sleep(0.05)
-    stopped.send_signal(signal.SIGTERM)
-    out, err = stopped.communicate(timeout=120)
+    with engram(tmp_path / "stopped", "--checkpoint-every", "0.5") as stopped:
+        while not (folder.exists() and any(folder.glob("*.previous.safetensors"))):
+            assert stopped.poll() is None
+            time.sleep(0.05)
+        stopped.send_signal(signal.SIGTERM)
+        out, err = stopped.communicate(timeout=120)
     assert (stopped.returncode, out) == (75, "")
     assert err.splitlines()[-1].startswith("Stopped: ")
     assert any(folder.iterdir())
-    again = engram(tmp_path / "stopped", "--checkpoint-every", "0.5")
-    while not (workers := workers_of(again.pid)):
-        time.sleep(0.05)
-    time.sleep(1)
-    os.kill(workers[0], signal.SIGKILL)
-    out, err = again.communicate()
+    with engram(tmp_path / "stopped", "--checkpoint-every", "0.5") as again:
+        while not (workers := workers_of(again.pid)):
+            assert again.poll() is None
+            time.sleep(0.05)
+        time.sleep(1)
+        os.kill(workers[0], signal.SIGKILL)
+        out, err = again.communicate()
     assert "It is run again." in err
     assert "Traceback" not in err
     assert values(out) == values(undisturbed)

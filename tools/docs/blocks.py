@@ -17,6 +17,7 @@ from engram.app.report.performance import SPEED_TABLES
 from engram.app.report.summary import Summary, by_setting, summarise
 from engram.errors import EngramError, unknown
 from engram.lab import protocol
+from tools.docs.front_page import evidence, printed_by_run
 from tools.docs.method_page import method_results, settings_table
 from tools.docs.performance import performance_block, precision_block, whole_runs_block
 from tools.docs.reproduction import far_lines, reproduction
@@ -33,6 +34,8 @@ _USAGES = {
     "index": "index",
     "reproduction": "reproduction PART",
     "performance": "performance TABLE",
+    "evidence": "evidence METHOD...",
+    "printed": "printed RESULTS",
 }
 
 
@@ -158,7 +161,7 @@ class Sources:
 
 
 class PageBlocks:
-    """Makes the blocks of one page, ``page`` being its path in the folder."""
+    """Makes the blocks of one page, ``page`` being its path from the folder."""
 
     def __init__(self, sources: Sources, page: str) -> None:
         self._sources = sources
@@ -183,6 +186,11 @@ class PageBlocks:
                 return reproduction(part, self._sources.everything, self._defaults)
             case "performance", [table]:
                 return self._performance(table)
+            case "evidence", [_, *_]:
+                folder = self._sources.root / "results"
+                return evidence(self._sources.everything, rest, self._defaults, folder)
+            case "printed", [name]:
+                return self._printed(name)
         if kind not in _USAGES:
             raise unknown("generated block", kind, _USAGES)
         raise EngramError(f"a block of this kind is {_USAGES[kind]!r}, not {' '.join(words)!r}.")
@@ -203,6 +211,11 @@ class PageBlocks:
             known = [*SPEED_TABLES, "precision", "whole runs"]
             raise unknown("table of measured speed", table, known)
         return performance_block(sources.root / "results", table)
+
+    def _printed(self, name: str) -> str:
+        if name not in self._sources.results:
+            raise unknown("file of results", name, self._sources.results)
+        return printed_by_run(self._sources.results[name], self._defaults)
 
     def _code(self, file: str, name: str, first: str = "", last: str = "") -> str:
         try:

@@ -36,7 +36,7 @@ def _run(label: str, summary: Summary, defaults: PaperDefaults, where: str) -> l
     receipt = (
         f"{seeds}, {duration(summary.seconds)} seconds each on {escape_markdown(summary.device)}, "
         f"{summary.dates}, address {summary.address}. "
-        f"{'Made by' if was_typed(summary) else 'Again'}:"
+        f"{'Made by' if was_typed(summary) else 'To run it again'}:"
     )
     return [
         f"**{escape_markdown(label)}** on {where}{ending}",

@@ -1,7 +1,8 @@
-"""All pages that are generated, or have generated blocks, in a folder of documentation."""
+"""All pages that are generated, or have generated blocks: a folder of them, and the README."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,8 +25,8 @@ def write_pages(folder: Path, files: Sequence[Path]) -> list[Path]:
     """Make everything generated in a folder anew; return the pages that have changed.
 
     Every file NAME.jsonl of results gets its page, FOLDER/results/NAME.md, and the blocks of all
-    other pages are filled. Source code is found from the folder's parent. Nothing is written
-    unless everything can be made.
+    other pages are filled, those of the README beside the folder too. Source code is found from
+    the folder's parent. Nothing is written unless everything can be made.
     """
     rows = {file.stem: read_lines(file) for file in sorted(files, key=lambda file: file.stem)}
     pages = {
@@ -74,11 +75,12 @@ def _filled(folder: Path, rows: Mapping[str, Sequence[Row]]) -> dict[Path, str]:
     place = folder.resolve()
     sources = Sources(place.parent, place.name, {name: summarise(rows[name]) for name in rows})
     filled = {}
-    for path in sorted(folder.rglob("*.md")):
+    front_page = folder.parent / "README.md"
+    for path in [*sorted(folder.rglob("*.md")), *([front_page] if front_page.exists() else [])]:
         text = read(path)
         if text.startswith(GENERATED):
             continue
-        blocks = PageBlocks(sources, path.relative_to(folder).as_posix())
+        blocks = PageBlocks(sources, posixpath.relpath(path.as_posix(), folder.as_posix()))
         try:
             filled[path] = fill(text, blocks.make)
         except EngramError as error:

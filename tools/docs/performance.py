@@ -38,13 +38,23 @@ def performance_block(folder: Path, name: str) -> str:
 
     It is found in the files of a folder, of which some may hold other tables.
     """
-    found = [_read(path) for path in sorted(folder.glob(_PATTERN))]
-    having = sorted((each for each in found if name in each.tables), key=lambda each: each.created)
-    newest = {each.device: each for each in having}
+    newest = {each.device: each for each in _with_table(folder, name)}
     blocks = [
         f"{_receipt(each)}\n\n{speed_markdown(name, each.tables[name])}" for each in newest.values()
     ]
     return "\n\n".join(blocks) if blocks else NOT_MEASURED
+
+
+def newest_performance(folder: Path, name: str) -> Performance | None:
+    """Return what a table was last measured with, on whatever device, or None."""
+    having = _with_table(folder, name)
+    return having[-1] if having else None
+
+
+def _with_table(folder: Path, name: str) -> list[Performance]:
+    """Return what has a table of that name, the oldest first."""
+    found = [_read(path) for path in sorted(folder.glob(_PATTERN))]
+    return sorted((each for each in found if name in each.tables), key=lambda each: each.created)
 
 
 def precision_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:

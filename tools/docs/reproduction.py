@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from engram.app.paper import benchmarks, printed, printed_methods, settings
-from engram.app.report.claims import in_setting, judge
+from engram.app.report.claims import Verdict, in_setting, judge
 from engram.app.report.k2 import ORDER, SHARE, papers_share, recorded_k2
 from engram.app.report.measures import METRICS, Metric, Statistic
 from engram.app.report.paper_defaults import PaperDefaults, representatives
@@ -22,7 +22,6 @@ from engram.app.report.tables import (
     markdown_table,
     spread,
 )
-from engram.app.report.verdicts import Verdict
 from engram.app.runs import canonical
 from engram.errors import unknown
 
@@ -67,7 +66,7 @@ def far_lines(
         f"{spread(ours, metric.digits)}, paper {spread(paper, metric.digits)} "
         f"({deviations(ours, paper)})"
         for benchmark in benchmarks()
-        for found in _papers_own(benchmark, trained, defaults)
+        for found in papers_own(benchmark, trained, defaults)
         for metric in METRICS
         for method in printed_methods(benchmark)
         if method in found and not _stand_in_label(found)
@@ -83,7 +82,7 @@ def _benchmark_tables(benchmark: str, summaries: Sequence[Summary], defaults: Pa
 
     Only where nothing was run on the real data do stand-ins stand alone.
     """
-    found = _papers_own(benchmark, summaries, defaults)
+    found = papers_own(benchmark, summaries, defaults)
     blocks = list[str]()
     for alike in found or [{}]:
         blocks += _heading(alike, defaults, several=len(found) > 1)
@@ -201,7 +200,7 @@ def _missing(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
 
 def _lacking(benchmark: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> list[str]:
     """Return the methods that were not run as the paper has it, or that a stand-in alone was."""
-    found = _papers_own(benchmark, summaries, defaults)
+    found = papers_own(benchmark, summaries, defaults)
     real = [each for each in found if not _stand_in_label(each)]
     projected = projected_times(benchmark, summaries, defaults)
     held = {method for each in real or found for method in each}
@@ -216,7 +215,7 @@ def _lacking(benchmark: str, summaries: Sequence[Summary], defaults: PaperDefaul
     return [f"stand-in only ({labels})", *([f"without {', '.join(lacking)}"] if lacking else [])]
 
 
-def _papers_own(
+def papers_own(
     benchmark: str, summaries: Sequence[Summary], defaults: PaperDefaults
 ) -> list[Mapping[str, Summary]]:
     """Return what was run of each method in the paper's own setting, for each data apart.

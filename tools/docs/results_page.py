@@ -25,11 +25,11 @@ _WORDS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9:
 GENERATED = "<!-- Generated: do not edit. -->"
 _EXPLANATION = """\
 Numbers are mean ± population standard deviation over the seeds: the average accuracy in percent,
-forgetting and LCA as fractions. The paper's number stands beside runs of the paper's own setting
-only. Seconds are the mean wall-clock time of a run; runs that are stacked on a GPU share theirs.
-The address of a result is made of everything that can change it but the device and the versions;
-shown are the first ten digits of the sha256 of the addresses of a line's runs, sorted, one to a
-line."""
+forgetting and LCA as fractions. The paper's number is shown only beside runs of the paper's own
+setting. Seconds are the mean wall-clock time of a run; runs that are stacked on a GPU share theirs.
+The address of a result is derived from everything that can change it, except the device and the
+versions; shown are the first ten digits of the SHA-256 of the addresses of a line's runs, sorted,
+one to a line."""
 
 
 def results_page(

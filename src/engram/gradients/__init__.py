@@ -1,11 +1,10 @@
 """Gradients: rows, their Gram matrix, and their mixture in anyone's training loop."""
 
-from engram.gradients._backward import NamedLoss, backward, backward_each, mix_losses
-from engram.gradients._finite import Check, Guard
-from engram.gradients._mix import Mix, check_rule
-from engram.gradients._mixer import GradientMixer
-from engram.gradients._parallel import GroupChoice, check_group, compare_again, is_sharded, ranks_of
-from engram.gradients._rows import optimized
+from engram.gradients.backward import NamedLoss, backward, backward_each, mix_losses
+from engram.gradients.finite import Check, Guard
+from engram.gradients.mixer import GradientMixer, optimized
+from engram.gradients.mixing import Mix, check_rule
+from engram.gradients.parallel import GroupChoice, check_group, compare_again, is_sharded, ranks_of
 
 __all__ = [
     "Check",

@@ -130,7 +130,7 @@ class _Tiles(NamedTuple):
         return count
 
     def sums(self, images: Tensor) -> Tensor:
-        """Return room for two sums of every channel, by each program that has a share in them."""
+        """Allocate two sums of every channel, by each program that has a share in them."""
         programs = min(max(1, _PROGRAMS // self.across), self.grid[0])
         return images.new_empty(2, programs, self.channels, dtype=torch.float32)
 
@@ -172,7 +172,7 @@ def _settle(
     channels,
     CHANNELS: tl.constexpr,
 ):
-    """Tell what the norm found, and move the running averages."""
+    """Write what the norm found, and move the running averages."""
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     known = channel < channels
     shift = _added(sums, programs, channel, channels, CHANNELS) / pixels
@@ -235,7 +235,7 @@ def _measure_gradients(
     """Sum g and g (x − mean) of a program's pixels, g being the gradient before the ReLU.
 
     Where g takes more than the gradient and x to compute, it is kept for `_backward`. Without
-    anything beside, x alone tells what the ReLU was given.
+    anything beside, x alone determines what the ReLU was given.
     """
     channel, known, place = _places(channels, PIXELS, CHANNELS)
     centre = _row(found, 0, channels, channel, known)
@@ -269,7 +269,7 @@ def _measure_gradients(
 def _settle_gradients(
     sums, programs, weight, found, learned, line, pixels, channels, CHANNELS: tl.constexpr
 ):
-    """Tell the gradients of weight and bias, and the line p g + q x + s that the one at x is."""
+    """Write the gradients of weight and bias, and the line p g + q x + s that the one at x is."""
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     known = channel < channels
     total = _added(sums, programs, channel, channels, CHANNELS)

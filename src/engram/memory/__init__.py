@@ -1,12 +1,15 @@
-"""Episodic memories: which examples stay (policies) and where (storages), with their books."""
+"""Episodic memories: which examples stay (policies), where (storages), and what is known of them.
 
-from engram.memory._example import Erasure, Example, Sample
-from engram.memory._index_storage import IndexStorage
-from engram.memory._ledger import Ledger
-from engram.memory._memory import Memory
-from engram.memory._moves import Moves
-from engram.memory._policies import ClassRing, ClassSample, Fifo, Policy, Reservoir
-from engram.memory._tensor_storage import TensorStorage
+README.md beside this file says how the pieces work together.
+"""
+
+from engram.memory import old_pickles
+from engram.memory.examples import Erasure, Example, Sample
+from engram.memory.ledger import Ledger
+from engram.memory.memory import Memory
+from engram.memory.policies import ClassRing, ClassSample, Fifo, Policy, Reservoir
+from engram.memory.slots import Moves
+from engram.memory.storage import IndexStorage, TensorStorage
 
 __all__ = [
     "ClassRing",
@@ -23,3 +26,5 @@ __all__ = [
     "Sample",
     "TensorStorage",
 ]
+
+old_pickles.register()

@@ -25,8 +25,10 @@ def main() -> None:
     """Run the command line; all that it prints passes `engram.app.terminal`."""
     with _signals_handled():  # before anything that takes time to import
         from engram.app.cli.app import app
+        from engram.app.runs.interrupts import forget_signals
         from engram.app.terminal import guarded_streams
 
+        forget_signals()
         with guarded_streams() as streams:
             code: str | int | None = 0
             try:
@@ -131,11 +133,9 @@ def _handle(number: int, _: object) -> None:
             os.write(2, f"{_STOPPED}\n".encode())
         finally:
             os._exit(_CODES[signal.Signals(number)])
-    if number == signal.SIGTERM:
-        from engram.app.runs import Terminated
+    from engram.app.runs.interrupts import raise_signal  # which is there: see `one_sentence`
 
-        raise Terminated
-    raise KeyboardInterrupt
+    raise_signal(number)
 
 
 def _ignore(handled: list[signal.Signals]) -> None:

@@ -11,7 +11,7 @@ from engram.lab import protocol
 
 
 def write_page(store: Path, *, out: Path | None = None) -> None:
-    """Write the page, beside the store unless told where, and say where everything is."""
+    """Write the page, to ``out`` or beside the store, and say where everything is."""
     with runs.Store(store, read_only=True) as opened:
         rows = opened.rows()
     page = store.parent / "report.html" if out is None else out

@@ -41,7 +41,7 @@ def reproduce(
 ) -> int:
     """Run what the store has not of a study, then write the report; return the exit code.
 
-    What has no data is told and left out. With ``dry_run`` say what would be run, and make nothing.
+    What has no data is named and left out. With ``dry_run`` nothing is run: it is listed.
     """
     if seeds is not None:
         runs.check_seeds(seeds)

@@ -119,7 +119,7 @@ def list_settings(request: Request, *, as_json: bool = False) -> None:
     """Print the settings of each method with their values and meaning.
 
     Where nothing is given they are the usual ones, for which one's own data need not be read: what
-    it must be told, such as a table's target, is in the list.
+    it must be given, such as a table's target, is in the list.
     """
     _check_methods(request.methods)
     helps = {

@@ -1,4 +1,4 @@
-"""Results of a store, or of a run: shown, written as CSV, exported, merged and verified."""
+"""Results of a store: shown, written as CSV, exported, merged and verified."""
 
 from __future__ import annotations
 
@@ -139,25 +139,6 @@ def verify(path: Path, *, export: Path | None, others: Mapping[str, object]) -> 
     return 1 if found.faults else 0
 
 
-def show_run(rows: Sequence[runs.Row], benchmark: str, folder: Path, *, as_json: bool) -> None:
-    """Print the results of a run, and plot them in a folder."""
-    summaries = report.summarise(rows)
-    defaults = report.PaperDefaults(protocol.specify)
-    if as_json:
-        entries = [report.as_json(summary) for summary in summaries]
-        print_json({"benchmark": benchmark, "results": entries})
-    elif summaries:
-        stdout_console().print(report.results_table(summaries, defaults))
-        for sentence in report.majority_baseline(summaries):
-            print(sentence)
-    for summary in summaries:
-        if message := report.failure_message(summary):
-            print(f"{defaults.label(summary)}: {message}.", file=sys.stderr)
-    plot = report.save_plot(summaries, defaults, folder)
-    if plot is not None:
-        print(f"Plot: {one_line(plot)}", file=sys.stderr if as_json else sys.stdout)
-
-
 def write_csv(rows: Sequence[runs.Row]) -> None:
     """Print a line for each run, the newest of those that are the same; see `plain_cell`."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -199,7 +180,7 @@ def plain_cell(cell: object) -> object:
 def _about(row: runs.Row, name: str) -> str:
     if name == "device":
         return row.device
-    return str(row.identity.get(name, "training"))  # whose split older results do not tell
+    return str(row.identity.get(name, "training"))  # older results have no split
 
 
 def merge_into(path: Path, source: Path) -> None:

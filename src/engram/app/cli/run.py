@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -87,7 +88,6 @@ def run(
             from engram.app.cli.console import count
             from engram.app.cli.progress import training
             from engram.app.cli.requests import Request, list_settings, specify
-            from engram.app.cli.results import show_run
             from engram.lab import protocol
 
         request = Request(
@@ -108,7 +108,9 @@ def run(
         runs.check_seeds(seeds)
         runs.check_interval(checkpoint_every)
         if tensorboard is not None:
-            report.check_tensorboard()
+            report.check_log_folder(tensorboard)
+            with importing():
+                report.check_tensorboard()
         specs = specify(request)
         place = runs.resolve_device(device)
         runs.check_disk(store, specs[0].tasks, seeds * len(specs))
@@ -143,9 +145,32 @@ def run(
             rows = [row for each in addresses if (row := opened.newest(each)) is not None]
         stored = "Stopped: what is finished is stored, and the same command shows and plots it."
         with on_stop(stored):
-            show_run(rows, specs[0].benchmark, store.parent, as_json=json)
+            _show(rows, specs[0].benchmark, store.parent, as_json=json)
             if tensorboard is not None:
                 written = report.write_scalars(rows, tensorboard)
                 line = f"TensorBoard: {count(written, 'run')} new in {one_line(tensorboard)}"
                 print(line, file=sys.stderr)
         raise typer.Exit(1 if failures else 0)
+
+
+def _show(rows: Sequence[runs.Row], benchmark: str, folder: Path, *, as_json: bool) -> None:
+    """Print the results of a run, and plot them in a folder."""
+    from engram.app import report
+    from engram.app.cli.console import print_json, stdout_console
+    from engram.lab import protocol
+
+    summaries = report.summarise(rows)
+    defaults = report.PaperDefaults(protocol.specify)
+    if as_json:
+        entries = [report.as_json(summary) for summary in summaries]
+        print_json({"benchmark": benchmark, "results": entries})
+    elif summaries:
+        stdout_console().print(report.results_table(summaries, defaults))
+        for sentence in report.majority_baseline(summaries):
+            print(sentence)
+    for summary in summaries:
+        if message := report.failure_message(summary):
+            print(f"{defaults.label(summary)}: {message}.", file=sys.stderr)
+    plot = report.save_plot(summaries, defaults, folder)
+    if plot is not None:
+        print(f"Plot: {one_line(plot)}", file=sys.stderr if as_json else sys.stdout)

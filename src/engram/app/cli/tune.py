@@ -49,7 +49,7 @@ def tune(
     )
     device = runs.resolve_device(request.device)
     runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
-    specs[0].identity()  # data that is missing is told before there is a store
+    specs[0].identity()  # missing data is reported before there is a store
     with runs.Store(store) as opened:
         seeds = range(request.seeds)
         units = runs.plan_units(
@@ -137,7 +137,7 @@ def _print(choice: runs.Choice, usage: str, as_json: bool) -> None:
 
 
 def _remark(choice: runs.Choice) -> str | None:
-    """Return what the numbers do not tell, if there is such a thing."""
+    """Return what the numbers alone do not say, if anything."""
     best, *others = choice.ranking
     equals = [values_text(other.settings) for other in others if other.score == best.score]
     if equals:

@@ -1,7 +1,7 @@
 """Reports: summaries over seeds, tables, the plot and the page, beside the paper's numbers."""
 
 from engram.app.paper import Printed, printed
-from engram.app.report.claims import judge
+from engram.app.report.claims import Claim, Part, Verdict, judge
 from engram.app.report.comparison import Comparison, compare
 from engram.app.report.estimates import Estimate, two_sided_p
 from engram.app.report.measures import Statistic, measure
@@ -21,9 +21,8 @@ from engram.app.report.summary import (
     majority_baseline,
     summarise,
 )
-from engram.app.report.tensorboard import check_tensorboard, write_scalars
+from engram.app.report.tensorboard import check_log_folder, check_tensorboard, write_scalars
 from engram.app.report.terminal import as_json, results_table
-from engram.app.report.verdicts import Claim, Part, Verdict
 
 __all__ = [
     "SPEED_TABLES",
@@ -39,6 +38,7 @@ __all__ = [
     "Summary",
     "Verdict",
     "as_json",
+    "check_log_folder",
     "check_tensorboard",
     "compare",
     "failure_message",

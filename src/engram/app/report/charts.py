@@ -47,7 +47,7 @@ class Series:
 
     line: int
     mean: list[float | None]  # None: not run there
-    std: list[float | None]  # None: not run there, or of one seed, which tells no spread
+    std: list[float | None]  # None: not run there, or of one seed, which has no spread
     seeds: int  # the fewest of all points
     level: bool = False
     paper: Printed | None = None
@@ -82,7 +82,7 @@ def finished(rows: Iterable[Row]) -> list[Row]:
 
 
 def survivors(rows: Sequence[Row]) -> str:
-    """Return what a number is told of if seeds diverged, or nothing if none did.
+    """Return what is said of a number if seeds diverged, or nothing if none did.
 
     ``2 of 5 seeds, the others diverged``
     """
@@ -102,9 +102,9 @@ def survivors_note(runs: Iterable[Named]) -> str:
 
 
 def with_survivors(chart: Chart, runs: Sequence[Named]) -> Chart:
-    """Return a figure of one setting that tells which numbers are those of survivors alone.
+    """Return a figure of one setting that says which numbers are those of survivors alone.
 
-    ``runs`` has the runs of every line; where all of them diverged the note alone tells it.
+    ``runs`` has the runs of every line; where all of them diverged the note alone says so.
     """
     series = [
         replace(each, partial=dict.fromkeys(range(len(each.mean)), text))

@@ -40,7 +40,7 @@ class Statistic:
     """
 
     mean: float
-    std: float | None  # None: one value tells nothing of the spread
+    std: float | None  # None: one value says nothing of the spread
     values: tuple[float | None, ...]
 
     @classmethod
@@ -86,7 +86,7 @@ def quantity(row: Row, name: str) -> float | None:
 
     ``change_over_tasks`` is A_T - A_1 in points; ``memory_bytes_in_all`` is what must be kept for
     the next step: parameters, the method's own state and the stored examples; ``finished`` is 1 of
-    a run that came to its end: one that diverged tells nothing of whether it fits, and one that
+    a run that came to its end: one that diverged says nothing of whether it fits, and one that
     runs out of memory leaves no result. Any other name is a fact that the run has recorded.
     """
     if name == "seconds":

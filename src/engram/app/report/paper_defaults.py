@@ -1,4 +1,4 @@
-"""What was run, told from the paper's own setting, and whether it may stand beside its numbers."""
+"""How runs differ from the paper's own setting, and whether they may stand beside its numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRECISION = "precision"  # in which a device multiplies: no setting of the paper
 
 
 class PaperDefaults:
-    """Tells what was run from the paper's own setting, which ``specify`` returns.
+    """Compares what was run with the paper's own setting, which ``specify`` returns.
 
     That is `engram.lab.protocol.specify`, given the names of a benchmark and a method.
     """
@@ -39,7 +39,7 @@ class PaperDefaults:
         """Return the name of each line of a table: ``mega-i epsilon=0.01``.
 
         It is the method's, with whatever is not as usual; on tuning tasks with all that is tried.
-        What was run alike on two versions of the data is told apart by their names.
+        What was run alike on two versions of the data is distinguished by their names.
         """
         labels = [self._label(summary, _tried(summary, summaries)) for summary in summaries]
         data = [data_name(summary.identity) for summary in summaries]
@@ -61,7 +61,7 @@ class PaperDefaults:
     def heading(self, summaries: Sequence[Summary]) -> tuple[str, list[str]]:
         """Return the title of a table and the names of its lines.
 
-        What is unusual in the same way in every line is told once, in the title.
+        What is unusual in the same way in every line is said once, in the title.
         """
         unusual = [set(self._unusual(summary, ())) for summary in summaries]
         common = sorted(set.intersection(*unusual)) if len(unusual) > 1 else []

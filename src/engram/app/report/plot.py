@@ -34,7 +34,7 @@ _LETTERS_PER_INCH = 15  # of the title
 def save_plot(summaries: Sequence[Summary], defaults: PaperDefaults, folder: Path) -> Path | None:
     """Draw a line per method with a band of one standard deviation; return the PNG's path.
 
-    An SVG is saved beside it. The name tells the setting and the results drawn, so that no plot
+    An SVG is saved beside it. The name has the setting and the results drawn, so that no plot
     overwrites one of other results. None if no run has finished.
     """
     finished = [summary for summary in summaries if len(summary.failures) < len(summary.rows)]

@@ -55,7 +55,7 @@ def projected_times(
 ) -> dict[str, ProjectedTime]:
     """Return, of the methods that the paper has and nobody ran whole, those run in part.
 
-    Of several runs the longest speaks. A stand-in tells nothing of the data it stands in for.
+    Of several runs the longest speaks. A stand-in says nothing of the data it stands in for.
     """
     found = dict[str, ProjectedTime]()
     whole = set[str]()

@@ -20,7 +20,7 @@ _LONGEST = 60  # letters of a label, which has to fit a heading
 
 
 def data_name(identity: Mapping[str, Any]) -> str:
-    """Return what a result's data is filed under; the oldest results do not tell."""
+    """Return what a result's data is filed under; the oldest results do not say."""
     return str(identity.get("data", ""))
 
 
@@ -42,7 +42,7 @@ def short_data(name: str) -> str:
 class StandIn(NamedTuple):
     """What stands in for the data of a benchmark of the paper's, or for its first weights.
 
-    ``label`` is a few words for headings, ``note`` a sentence or two that tell the whole of it.
+    ``label`` is a few words for headings, ``note`` a sentence or two that say all of it.
     """
 
     benchmark: str

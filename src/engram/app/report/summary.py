@@ -15,7 +15,7 @@ from engram.app.runs import Row, canonical
 
 # Benchmarks whose tasks differ in size: AwA2's, and one's own data, named by ten digits of it.
 _UNEVEN = re.compile(r"^split-awa$|-[0-9a-f]{10}$")
-_BASELINE_FACT = "guess_percent"  # of the runs that tell it
+_BASELINE_FACT = "guess_percent"  # of the runs that record it
 
 
 class Setting(NamedTuple):

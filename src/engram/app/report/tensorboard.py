@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from engram import metrics
@@ -23,6 +24,29 @@ def check_tensorboard() -> Any:  # noqa: ANN401 (a class of an optional library)
             "TensorBoard is not installed: pip install 'engram-torch[tensorboard]'."
         ) from None
     return SummaryWriter
+
+
+def check_log_folder(folder: Path) -> None:
+    """Refuse a folder that nothing can be written to, or that cannot be made; nothing stays."""
+    place = folder.absolute()
+    try:
+        while not _is_there(place):
+            place = place.parent
+        with TemporaryDirectory(dir=place):
+            pass
+    except OSError as error:
+        raise EngramError(
+            f"Nothing can be written for TensorBoard in {str(folder)!r}: {error.strerror}."
+        ) from error
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is anything of this name, be it a link that leads nowhere."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def write_scalars(rows: Iterable[Row], folder: Path) -> int:

@@ -24,7 +24,7 @@ from engram.app.runs.rows import canonical
 from engram.errors import EngramError
 from engram.lab.settings import Scalar
 
-CHOICE_FORMAT = "choice-1"  # tells a line of JSON from a row, which has none
+CHOICE_FORMAT = "choice-1"  # distinguishes a line of JSON from a row, which has none
 _CHOICE = {
     "format": str,
     "identity": dict,

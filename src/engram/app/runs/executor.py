@@ -159,7 +159,7 @@ def execute(
     work = _Work(units, store, device, command, listener, checkpoints)
     with WorkerPool(run, device) as pool, Interrupt() as interrupt:
         while work.pending or pool.busy:
-            while work.pending and pool.has_room:
+            while work.pending and pool.has_room and not interrupt.seen:
                 unit = work.pending.popleft()
                 pool.dispatch(unit, work.checkpoint(unit))
             events = pool.poll()
@@ -168,7 +168,6 @@ def execute(
                 pool.stop()
             for unit, event in events:
                 work.handle(unit, event)
-        interrupt.raise_seen()
     return work.failures
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -152,18 +152,30 @@ def _inherited(*, one_thread: bool) -> Iterator[None]:
 
     It must hold before the child imports torch, so it cannot be left to the child.
     """
-    in_main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     before = {name: os.environ.get(name) for name in _THREADS}
     try:
         if one_thread:
             os.environ.update(dict.fromkeys(_THREADS, "1"))
-        yield
+        with _ctrl_c_held_back():
+            yield
     finally:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        if in_main:
-            signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def _ctrl_c_held_back() -> Iterator[None]:
+    """Let Ctrl-C wait: one that is ignored, which children inherit as well, would be lost."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where nothing of it is inherited
+        yield
+        return
+    resource_tracker.ensure_running()  # else it is started inside, and lets Ctrl-C through
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -193,7 +193,7 @@ def _check_row(fields: object) -> dict[str, Any]:
 def _fact_fault(name: str, fact: object) -> str | None:
     """Return what a fact must be and is not, or None.
 
-    What the lab tells of every run is a count or a percentage; any other number is one that
+    What the lab records of every run is a count or a percentage; any other number is one that
     averages can be made of. What is no number enters none, and is left alone.
     """
     if isinstance(fact, str):

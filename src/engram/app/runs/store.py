@@ -177,7 +177,7 @@ class Store:
     def _sound(
         self, kind: str, entries: Iterable[Stored], of: Callable[[object, Sequence[Any]], _Entry]
     ) -> Iterator[_Entry]:
-        """Yield the entries that can be used, and tell of the others."""
+        """Yield the entries that can be used, and warn of the others."""
         for number, digest, values in entries:
             name = f"{kind} {number} of the store {str(self.path)!r}"
             try:

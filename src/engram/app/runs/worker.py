@@ -113,6 +113,7 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
             pipe.send(Advanced(progress))
             reported = now
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent's; held back until here
     signal.signal(signal.SIGTERM, stop)
     while True:
         try:
@@ -120,7 +121,7 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
         except EOFError:
             return
         if checkpoint is not None:
-            checkpoint.tell = lambda line: pipe.send(Message(printable(line)))
+            checkpoint.message = lambda line: pipe.send(Message(printable(line)))
         event: Finished | Stopped | Failed | TooLarge
         try:
             current = checkpoint

@@ -59,7 +59,7 @@ def study_names() -> list[str]:
 def read_study(target: str) -> Study:
     """Return one of the paper's studies, by its name, or that of a file, by its path.
 
-    What is wrong with it is told in one sentence with the line, the field and what would be right.
+    What is wrong with it is said in one sentence, with the line, the field and what would be right.
     """
     return _read(_source(target))
 
@@ -142,8 +142,8 @@ class _Source(NamedTuple):
             place = next((n for n in range(first, last) if headers.match(lines[n])), first)
         found = next((n for n in range(place, last) if key.search(lines[n])), first)
         if isinstance(value, str):
-            told = re.compile(rf"""["']{re.escape(value)}["']""")
-            found = next((n for n in range(found, last) if told.search(lines[n])), found)
+            quoted = re.compile(rf"""["']{re.escape(value)}["']""")
+            found = next((n for n in range(found, last) if quoted.search(lines[n])), found)
         return found + 1
 
 

@@ -1,5 +1,14 @@
 """Measuring: what steps cost on this machine."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from engram.errors import unknown
 from engram.lab.bench.cpu import (
     BATCH,
     Batches,
@@ -12,8 +21,8 @@ from engram.lab.bench.cpu import (
     steps,
 )
 from engram.lab.bench.gpu import captured, determinism, images, replays, searches, stacks
-from engram.lab.bench.tables import device_name, measure
-from engram.lab.bench.timing import median, ratio, take_turns, timed
+from engram.lab.bench.timing import clock_of, median, ratio, take_turns, timed
+from engram.lab.protocol import processor
 
 __all__ = [
     "BATCH",
@@ -38,3 +47,47 @@ __all__ = [
     "take_turns",
     "timed",
 ]
+
+Rows = list[dict[str, Any]]
+_CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
+_GPU: dict[str, Callable[[str], Rows]] = {
+    "stacks": stacks,
+    "searches": searches,
+    "captured": captured,
+    "replays": replays,
+    "images": images,
+    "determinism": determinism,
+}
+
+
+def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows]]:
+    """Yield table after table, each with its name, as they are measured: all, or those chosen.
+
+    A CPU is measured on one thread, which stays the number of threads from then on.
+    """
+    tables = _tables(device)
+    for name in chosen:
+        if name not in tables:
+            raise unknown("table for this device", name, tables)
+    if torch.device(device).type != "cuda":
+        torch.set_num_threads(1)
+    for name in dict.fromkeys(chosen or tables):
+        yield name, tables[name]()
+
+
+def _tables(device: str) -> dict[str, Callable[[], Rows]]:
+    if torch.device(device).type == "cuda":
+        return {name: partial(_on, device, table) for name, table in _GPU.items()}
+    return _CPU
+
+
+def _on(device: str, table: Callable[[str], Rows]) -> Rows:
+    with clock_of(device):
+        return table(device)
+
+
+def device_name(device: str) -> str:
+    """Return what was measured, in words."""
+    if torch.device(device).type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    return f"one thread of {processor()}"

@@ -242,7 +242,7 @@ def image_step(session: BenchmarkSession, kind: Noise) -> Timing:
 def determinism(device: str) -> list[dict[str, Any]]:
     """Measure MEGA-II's step with and without the switch, on Permuted MNIST and Split CIFAR.
 
-    A GPU has to be told before it is first used, so that each is measured in a process of its own.
+    It has to be set before a GPU is first used, so that each is measured in a process of its own.
     """
     usual, strict = (_in_a_fresh_process(device, switch) for switch in (False, True))
     return [

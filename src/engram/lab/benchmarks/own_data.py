@@ -24,7 +24,7 @@ from engram.lab.plan import generator
 from engram.lab.settings import Settings, setting
 
 _TEST_ROWS = 500  # predicted at once
-_DIGITS = 10  # of the checksum that a result is filed under
+DIGITS = 10  # of the checksum that a result is filed under
 _LOG = logging.getLogger(__name__)
 
 
@@ -240,7 +240,7 @@ def own_benchmark(
         return len(own.parts), max(len(part.train) for part in own.parts)
 
     def checksum(chosen: Settings) -> str:
-        return read(chosen).checksum[:_DIGITS]
+        return read(chosen).checksum[:DIGITS]
 
     def built(
         *given: Any,  # noqa: ANN401
@@ -298,16 +298,11 @@ def filed(name: str, settings: type[Settings], like: str) -> OwnBenchmark:
         paper_tasks=0,
         most_examples=0,
         build=refuse,
-        checksum=lambda _: name[-_DIGITS:],
+        checksum=lambda _: name[-DIGITS:],
         like=like,
         size=lambda _: (1, 2**31 - 1),
         address=lambda _: name,
     )
-
-
-def is_filed(name: str, kind: str) -> bool:
-    """Whether a name is one that results of somebody's own data are filed under."""
-    return re.fullmatch(rf"{kind}-([a-z0-9]+-)*[0-9a-f]{{{_DIGITS}}}", name) is not None
 
 
 def plain(name: str) -> str:

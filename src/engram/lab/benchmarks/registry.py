@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from engram.errors import EngramError, unknown
 from engram.lab.benchmarks import folder, table
-from engram.lab.benchmarks.own_data import OwnSettings, filed, is_filed
+from engram.lab.benchmarks.own_data import DIGITS, OwnSettings, filed
 from engram.lab.benchmarks.permuted_mnist import PERMUTED_MNIST, PRESETS
 from engram.lab.benchmarks.split_awa import SPLIT_AWA
 from engram.lab.benchmarks.split_cifar import SPLIT_CIFAR
@@ -18,6 +20,7 @@ _FILED = {
     "table": (table.TableSettings, table.LIKE),
     "tensors": (OwnSettings, PERMUTED_MNIST.name),
 }
+_FILED_NAME = re.compile(rf"({'|'.join(_FILED)})-([a-z0-9]+-)*[0-9a-f]{{{DIGITS}}}")
 _REGISTERED: dict[str, Benchmark] = {}
 
 
@@ -37,9 +40,8 @@ def benchmark(name: str) -> Benchmark:
     kind, colon, path = name.partition(":")
     if colon and kind in _PLACES:
         return _PLACES[kind](path)
-    for kind, (settings, like) in _FILED.items():
-        if is_filed(name, kind):
-            return filed(name, settings, like)
+    if found := _FILED_NAME.fullmatch(name):
+        return filed(name, *_FILED[found[1]])
     known = {**_BENCHMARKS, **_REGISTERED}
     if name not in known:
         raise unknown("benchmark", name, names())

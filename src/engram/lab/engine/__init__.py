@@ -9,9 +9,8 @@ from engram.lab.engine.cuda_graphs import (
     capturing,
     unchecked,
 )
-from engram.lab.engine.loss import Objective, cross_entropy
 from engram.lab.engine.memory import Bank, ExampleStore
-from engram.lab.engine.rows import ByRun, Rows, RuleByRun, absorbed, gram
+from engram.lab.engine.rows import ByRun, Objective, Rows, RuleByRun, absorbed, cross_entropy, gram
 
 __all__ = [
     "TOGETHER",

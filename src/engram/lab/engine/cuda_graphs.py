@@ -35,7 +35,7 @@ class Step(NamedTuple):
 class CudaGraphLoop:
     """Goes through the batches of R runs' examples, one after another.
 
-    ``advance`` tells what is to be computed next, and its body computes it:
+    ``advance`` says what is to be computed next, and its body computes it:
 
         while loop.step < len(loop):
             with loop.advance() as steps:

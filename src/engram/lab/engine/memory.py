@@ -125,7 +125,7 @@ class Bank:
     of a task reads is drawn when the task begins, so nothing is chosen inside the loop. Nothing is
     copied there either: a task's examples lie in the store behind those that are held, and all that
     is planned is rows of it. Once the task has ended, those of them that are held move to the
-    front, and their room is the next task's.
+    front, and their place is the next task's.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class Bank:
     def _make_room(self, like: Mapping[str, Tensor], length: int) -> None:
         """Give the store so many rows for each run; what is held stays."""
         held = self._held()
-        self._store = None  # its room may be needed
+        self._store = None  # its memory may be needed
         self._store = ExampleStore.zeros(length, like)
         for name, column in (held or {}).items():
             self._store[name][:, : self._capacity] = column

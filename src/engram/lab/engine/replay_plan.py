@@ -58,7 +58,7 @@ class ReplayPlan:
         )
 
     def kind(self, step: int) -> Hashable:
-        """Return what tells steps apart that do more than other data."""
+        """Return the kind of a step: steps of two kinds differ in more than their data."""
         return self._reads is not None and self._reads.anything(step)
 
     def reads(self, step: int) -> tuple[Tensor, Tensor | None, int] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, groupby
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,10 +17,11 @@ from engram.errors import EngramError
 from engram.gradients import Mix
 from engram.kernels import triton_works
 from engram.lab.benchmarks import Batch
-from engram.lab.engine.loss import Objective, cross_entropy
+from engram.lab.engine.cuda_graphs import unchecked
 from engram.lab.networks import Branches, Network, aligned_empty
 from engram.rules import Rule
 
+_MOST_CLASSES = 4096  # for a kernel that holds all logits of an example at once
 _FEW_ROWS = 3
 _MOST_ROWS = 128  # whose dot products a kernel holds
 
@@ -28,15 +29,47 @@ ByRun: TypeAlias = float | Tensor
 """A number for all runs of a stack or, as a tensor [R, 1], one for each."""
 
 
+class Objective(Protocol):
+    """A loss of the logits, and its gradient there."""
+
+    def __call__(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return each part's loss [R, groups] and the gradient at the logits [R, B, classes]."""
+
+
+def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return each part's mean cross-entropy [R, groups] and the gradient at the logits.
+
+    An example whose share of its part's mean is s has the loss −s log p(label), and the gradient
+    s (p − 1) at its label and s p elsewhere.
+    """
+    if batch.outputs is not None:
+        logits = logits.masked_fill(~batch.outputs, -torch.inf)
+    elif logits.shape[-1] <= _MOST_CLASSES and triton_works(logits):
+        from engram.kernels import loss
+
+        return loss.entropies(logits, batch.labels, batch.weights, batch.groups)
+    log_probabilities = torch.log_softmax(logits, -1)
+    labels = batch.labels.unsqueeze(-1)
+    parts = (len(logits), batch.groups, -1)
+    losses = -log_probabilities.gather(-1, labels).squeeze(-1)
+    gradient = log_probabilities.exp_()
+    with unchecked():  # a label for each example
+        gradient.scatter_add_(-1, labels, gradient.new_full((), -1.0).expand(labels.shape))
+    if batch.weights is None:
+        return losses.view(parts).mean(-1), gradient.mul_(batch.groups / losses.shape[1])
+    weighted = (losses * batch.weights).view(parts).sum(-1)
+    return weighted, gradient.mul_(batch.weights.unsqueeze(-1))
+
+
 class Rows:
-    """Room for n gradients of R runs, and the step they make.
+    """The n gradients of R runs, and the step they make.
 
     ``parameters`` [R, d] belong to the caller and are updated in place; ``buffers`` [R, b] are
     the network's running averages, which training passes move.
     """
 
     compare: bool = False
-    """Whether a step tells the rows' dot products even where its rule can do without."""
+    """Whether a step returns the rows' dot products even where its rule can do without."""
 
     def __init__(self, network: Network, parameters: Tensor) -> None:
         self.network = network

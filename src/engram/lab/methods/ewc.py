@@ -52,7 +52,7 @@ class Ewc(Penalty):
         self._stream = setup.stream
 
     def kind(self, step: int) -> Hashable:
-        """Tell steps that refresh the estimates from the others."""
+        """Return whether a step refreshes the estimates."""
         return (step + 1) % self.settings.refresh_interval == 0
 
     def before_step(self, step: int) -> None:

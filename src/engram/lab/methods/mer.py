@@ -155,7 +155,7 @@ class Reservoirs:
         self._seeds = seeds
         self._stream = stream
         self._device = device
-        runs = np.arange(len(seeds), dtype=np.int32)  # of which many draws take half the room
+        runs = np.arange(len(seeds), dtype=np.int32)  # of which many draws take half the memory
         self._first = (capacity + 1) * runs.reshape(-1, 1)  # each run's first row of the store
         self._planned: dict[str, Any] | None = None  # the last call of plan(), and what was before
 
@@ -180,7 +180,7 @@ class Reservoirs:
         for run, (ledger, seed) in enumerate(zip(self.ledgers, self._seeds, strict=True)):
             source = generator(seed, "mer", task)
             reads[run, some] = source.integers(below, size=size, dtype=np.int32)
-            # One by one: of a batch, a ledger tells only who is left when all of it has come.
+            # One by one: of a batch, a ledger says only who is left when all of it has come.
             writes[run] = [ledger.add(task, [label])[0] for label in coming[run]]
         self._counts: list[int] = np.minimum(held, draws).tolist()
         self._kept: list[bool] = np.any(writes >= 0, axis=0).tolist()

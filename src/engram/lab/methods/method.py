@@ -60,7 +60,7 @@ class Method(ABC):
 
     A step is ``observe``. Around a task come ``begin_task``, which is given the labels to come
     (so that what will be remembered can be planned) but sees no input, and ``end_task``, which
-    is handed the task's data through the one counted door.
+    is given the task's data as a `FinishedTask`, which counts what is read.
     """
 
     state: ClassVar[tuple[str, ...]] = ("parameters", "buffers")
@@ -109,7 +109,7 @@ class Method(ABC):
         """Do what a method does with a task's data when it ends."""
 
     def kind(self, step: int) -> Hashable:  # noqa: ARG002
-        """Tell steps apart that do other work; steps of one kind differ in their data alone."""
+        """Return the kind of a step: steps of one kind do the same work, on other data."""
         return None
 
     def locate(self, position: Tensor | None) -> None:  # noqa: B027
@@ -146,7 +146,7 @@ class Method(ABC):
     def facts(self) -> dict[str, int]:
         """Return what the method holds, for one run: ``state_bytes`` is all but the parameters.
 
-        Examples of its tasks are none of it; a method that keeps any tells ``memory_bytes``.
+        Examples of its tasks are none of it; a method that keeps any adds ``memory_bytes``.
         """
         held = [getattr(self, name) for name in self.state if name != "parameters"]
         tensors = [value for value in held if isinstance(value, Tensor)]
@@ -171,7 +171,7 @@ class Method(ABC):
 
 
 class FinishedTask:
-    """The one door to a task's data after its single pass; it counts what goes through."""
+    """A task's data after its single pass, which is read again only through here, and counted."""
 
     def __init__(self, examples: Examples) -> None:
         self._examples = examples

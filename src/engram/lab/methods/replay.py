@@ -104,7 +104,7 @@ class Replay(Method):
         return self.rows.step(self.rule, self.learning_rate, batch, reference)
 
     def kind(self, step: int) -> Hashable:
-        """Tell steps apart by whether they read anything."""
+        """Return whether a step reads anything from the memory."""
         return self.bank.planned.kind(step) if self.bank.planned else None
 
     def locate(self, position: Tensor | None) -> None:

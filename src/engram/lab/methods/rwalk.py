@@ -53,7 +53,7 @@ class Rwalk(Penalty):
         self.last = self.parameters.clone()  # w_last
 
     def kind(self, step: int) -> Hashable:
-        """Tell steps that refresh the estimates from the others."""
+        """Return whether a step refreshes the estimates."""
         return (step + 1) % self.settings.refresh_interval == 0
 
     def before_step(self, step: int) -> None:

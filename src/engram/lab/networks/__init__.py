@@ -2,9 +2,8 @@
 
 from engram.lab.networks.gpu import Branches, rounding
 from engram.lab.networks.mlp import MLP
-from engram.lab.networks.network import Network, Progressive, aligned_empty, stacked
-from engram.lab.networks.progressive_mlp import ProgressiveMLP
-from engram.lab.networks.progressive_resnet import ProgressiveResNet
+from engram.lab.networks.network import Network, aligned_empty, stacked
+from engram.lab.networks.progressive import Progressive, ProgressiveMLP, ProgressiveResNet
 from engram.lab.networks.resnet import ResNet
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What networks tell a GPU: work to do side by side, and how to multiply matrices."""
+"""How networks use a GPU: work side by side, and the precision of matrix products."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from engram.kernels import triton_works
 from engram.lab.networks.gpu import Branches, rounding
-from engram.lab.networks.network import SPREAD, Network, draw_normal
-from engram.lab.networks.progressive_mlp import ProgressiveMLP, rows_at
+from engram.lab.networks.network import SPREAD, Network, draw_normal, rows_at
+from engram.lab.networks.progressive import ProgressiveMLP
 
 
 class MLP(Network):

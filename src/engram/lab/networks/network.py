@@ -8,12 +8,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engram.errors import EngramError
+
+if TYPE_CHECKING:  # whose columns are networks
+    from engram.lab.networks.progressive import Progressive
 
 SPREAD = 0.1  # standard deviation of the weights, and the value of every bias
 _LINE = 32  # numbers in the 128 bytes that a GPU reads at once
@@ -88,61 +92,6 @@ class Network(ABC):
         )
 
 
-class Progressive(ABC):
-    """Columns of one network, each of which reads all columns before it; only the last one learns.
-
-    A column is a flat vector of parameters for each run, and its buffers. What the last column
-    does in training, the frozen ones do in evaluation: they normalise by the averages that their
-    own task left. The first column belongs to the caller and is updated in place.
-    """
-
-    network: Network
-
-    def __init__(self, network: Network, first: Tensor) -> None:
-        self.network = network
-        self.columns = [first]  # [R, d] of each
-        self.buffers = [network.initial_buffers(first)]  # [R, b] of each
-
-    @property
-    def size(self) -> int:
-        """The number of parameters of one run, over all columns."""
-        return sum(column.shape[1] for column in self.columns)
-
-    def grow(self, column: Tensor) -> None:
-        """Freeze the columns so far and learn ``column`` from here on, in place."""
-        self.columns.append(column)
-        self.buffers.append(self.network.initial_buffers(column))
-
-    def load(self, columns: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
-        """Become a network of these columns."""
-        self.columns[0].copy_(columns[0])
-        del self.columns[1:], self.buffers[1:]
-        for column in columns[1:]:
-            self.grow(column.to(self.columns[0], copy=True))
-        for held, saved in zip(self.buffers, buffers, strict=True):
-            held.copy_(saved)
-
-    @abstractmethod
-    def initialise(self, source: np.random.Generator) -> Tensor:
-        """Draw one run's next column."""
-
-    @abstractmethod
-    def forward(self, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the last column's logits [R, B, classes] and a tape, from inputs [R, B, ...]."""
-
-    @abstractmethod
-    def descend(self, tape: list[Tensor], gradient: Tensor, learning_rate: float) -> None:
-        """Take a plain step with the last column, given the gradient at its logits."""
-
-    @abstractmethod
-    def predict(self, inputs: Tensor, places: Tensor | None, column: int) -> Tensor:
-        """Return a column's logits [R, B, classes] for inputs [B, ...] that all runs share.
-
-        They are the same, bit for bit, whatever has been learned since. ``places`` says where
-        the inputs' columns belong (see TestBatch).
-        """
-
-
 class Layout:
     """Where tensors of these names and shapes lie in a flat vector: one behind the other.
 
@@ -205,3 +154,10 @@ def draw_uniform(source: np.random.Generator, weight: Tensor, reads: int) -> Non
     """Fill a weight uniformly from ±1/√reads."""
     bound = reads**-0.5
     weight.copy_(torch.from_numpy(source.uniform(-bound, bound, weight.shape)))
+
+
+def rows_at(weight: Tensor, places: Tensor) -> Tensor:
+    """Return the rows of each run's weight that its inputs' columns belong to."""
+    if len(weight) == 1:  # copies whole rows; gather goes number by number
+        return weight[0].index_select(0, places[0]).unsqueeze(0)
+    return weight.gather(1, places.unsqueeze(-1).expand(-1, -1, weight.shape[-1]))

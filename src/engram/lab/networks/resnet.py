@@ -12,7 +12,7 @@ from torch.nn import functional
 from engram.errors import EngramError
 from engram.lab.networks.gpu import Branches
 from engram.lab.networks.network import Layout, Network, draw_uniform
-from engram.lab.networks.progressive_resnet import ProgressiveResNet
+from engram.lab.networks.progressive import ProgressiveResNet
 from engram.lab.networks.residual import Pass, leaves, shapes
 
 _COLOURS = 3

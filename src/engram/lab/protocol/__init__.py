@@ -1,12 +1,17 @@
 """The paper's protocol: one pass, three tasks to tune on and seventeen to train on."""
 
 from engram.lab.protocol.checkpoint import Checkpoint, Paused
-from engram.lab.protocol.device import processor
-from engram.lab.protocol.precision import prepare_workspace
+from engram.lab.protocol.device import prepare_workspace, processor
 from engram.lab.protocol.records import Outcome
 from engram.lab.protocol.session import BenchmarkSession, benchmark_session
-from engram.lab.protocol.spec import SettingHelp, Spec, settings_help, specify
-from engram.lab.protocol.stack import stack_key, stacking
+from engram.lab.protocol.spec import (
+    SettingHelp,
+    Spec,
+    settings_help,
+    specify,
+    stack_key,
+    stacking,
+)
 from engram.lab.protocol.trainer import Progress, build_stream, run
 from engram.lab.protocol.tuning import tuned_settings, tuning_specs
 

@@ -50,24 +50,24 @@ class Checkpoint:
     """A place for one run: a file, and beside it the one written before.
 
     The run is saved at the first step that ends ``every`` seconds after the last time, by
-    ``clock``. What there is to say (a damaged file, a full disk) goes to ``tell``, a line at a
-    time. ``remove`` it once the outcome is in safe hands.
+    ``clock``. What there is to say (a damaged file, a full disk) goes to ``message``, a line at a
+    time. ``remove`` it once the outcome is stored.
     """
 
-    Paused: ClassVar[type[Exception]] = Paused  # for those who are handed the class alone
+    Paused: ClassVar[type[Exception]] = Paused  # for those who are given the class alone
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         every: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
-        tell: Callable[[str], None] = _to_stderr,
+        message: Callable[[str], None] = _to_stderr,
     ) -> None:
         if not isinstance(path, str | os.PathLike) or Path(path).suffix != SUFFIX:
             raise EngramError(f"path must end in {SUFFIX} for a checkpoint, not {shown(path)}.")
         if not isinstance(every, int | float) or not every >= 0:
             raise EngramError(f"every must be at least 0 seconds, not {shown(every)}.")
-        self.path, self.every, self.clock, self.tell = Path(path), every, clock, tell
+        self.path, self.every, self.clock, self.message = Path(path), every, clock, message
         self.last: str | None = None  # of which step the last one is, in words
         self.paused = False
         self._before = self.clock()
@@ -112,13 +112,13 @@ class Checkpoint:
             raise EngramError(
                 f"No checkpoint can be saved as {str(self.path)!r}: {error}."
             ) from error
-        contents = newest(self.path, self.tell)
+        contents = newest(self.path, self.message)
         if contents is None:
             return None
         document = contents.document
         self._check(_with_each(document["run"]), _with_each(run))
         if document["torch"] != torch.__version__:
-            self.tell(
+            self.message(
                 f"The checkpoint is of torch {document['torch']}: with {torch.__version__} the run "
                 "may end in other bits."
             )
@@ -141,7 +141,7 @@ class Checkpoint:
         return saved_in(folder)
 
     def remove(self) -> None:
-        """Remove it: the outcome is in safe hands."""
+        """Remove it: the outcome is stored."""
         remove(self.path)
 
     def _check(self, held: Mapping[str, Any], run: Mapping[str, Any]) -> None:
@@ -161,7 +161,7 @@ class Checkpoint:
 
     def _complain(self, sentence: str) -> None:
         if sentence != self._complaint:  # the same is not said every minute
-            self.tell(sentence)
+            self.message(sentence)
         self._complaint = sentence
 
 
@@ -195,7 +195,7 @@ def read(path: Path) -> Contents:
 
 
 def read_run(path: Path) -> Contents:
-    """Return what `read` does if it is of a run, and tells which."""
+    """Return what `read` does if it is of a run, and says which."""
     contents = read(path)
     document = contents.document if isinstance(contents.document, dict) else {}
     run, state = document.get("run"), document.get("state")
@@ -220,8 +220,8 @@ def _is_line(text: object) -> bool:
     return isinstance(text, str) and text.isprintable()  # it is shown to the user
 
 
-def newest(path: Path, tell: Callable[[str], None]) -> Contents | None:
-    """Return the newest checkpoint that is whole, and give it the first place; tell of others."""
+def newest(path: Path, message: Callable[[str], None]) -> Contents | None:
+    """Return the newest checkpoint that is whole, and give it the first place; name the others."""
     damaged = False
     for place in (path, previous_of(path)):
         try:
@@ -230,15 +230,15 @@ def newest(path: Path, tell: Callable[[str], None]) -> Contents | None:
             continue
         except DamagedError as error:
             damaged = True
-            tell(str(error))
+            message(str(error))
             continue
         if place != path:  # or else the next one saved would push out the good one
             place.replace(path)
         if damaged:
-            tell(f"The one before it, of {contents.document['where']}, is taken.")
+            message(f"The one before it, of {contents.document['where']}, is taken.")
         return contents
     if damaged:
-        tell("No checkpoint before it is whole: the run starts anew.")
+        message("No checkpoint before it is whole: the run starts anew.")
     return None
 
 

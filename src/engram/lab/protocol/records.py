@@ -17,8 +17,7 @@ from engram.gradients import Mix
 from engram.lab.engine import unchecked
 from engram.lab.methods import Method
 from engram.lab.protocol.checkpoint import Checkpoint
-from engram.lab.protocol.spec import Spec
-from engram.lab.protocol.stack import differences
+from engram.lab.protocol.spec import Spec, differences
 from engram.rules import MEGA1, MEGA2, Rule
 
 Facts = dict[str, int | float | str]
@@ -144,7 +143,7 @@ class StepRecord:
         self._lengths: list[int] = []  # steps of each task begun
 
     def begin_task(self, steps: int, device: torch.device) -> None:
-        """Make room for a task of so many steps."""
+        """Allocate for a task of so many steps."""
         self._keep()
         places = -(-steps // self.every)
         self._lengths.append(steps)
@@ -287,7 +286,7 @@ class LossWatch:
             last = self._checkpoint.last
             good = f"The last good checkpoint is of {last}: {self._checkpoint.path}"
             none = "There is no checkpoint before it."
-            self._checkpoint.tell(f"Seed {self._seeds[run]}: {reason} {good if last else none}")
+            self._checkpoint.message(f"Seed {self._seeds[run]}: {reason} {good if last else none}")
 
 
 def step_facts(steps: Steps, rule: Rule | None) -> Facts:

@@ -10,10 +10,9 @@ import torch
 from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import CudaGraphLoop
 from engram.lab.methods import FinishedTask
-from engram.lab.protocol.precision import precision, precision_of
+from engram.lab.protocol.device import precision, precision_of
 from engram.lab.protocol.records import LossWatch, Record
-from engram.lab.protocol.spec import Spec
-from engram.lab.protocol.stack import one_each
+from engram.lab.protocol.spec import Spec, one_each
 from engram.lab.protocol.trainer import build_method
 
 

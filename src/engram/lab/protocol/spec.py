@@ -1,20 +1,33 @@
-"""What a run is, completely: everything that decides its numbers, apart from the seed."""
+"""What a run is, completely: everything that decides its numbers, apart from the seed.
+
+Beside it: which runs can train as one stack, and how many of them are to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
+import torch
+
 from engram.errors import EngramError, shown, unknown
-from engram.lab.benchmarks import PRESETS, Benchmark, OwnBenchmark, Preset, check_tasks
+from engram.lab.benchmarks import (
+    PRESETS,
+    Benchmark,
+    OwnBenchmark,
+    Preset,
+    check_each_seed,
+    check_tasks,
+)
 from engram.lab.benchmarks import benchmark as find_benchmark
 from engram.lab.methods import Entry, MethodSettings, method_entry
 from engram.lab.settings import Scalar, Settings, check_whole, parse
 
 _NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
 _MOST_PASSES = 100
+_MOST_EXAMPLES = 2_500_000  # of a task, in all runs of a stack: two gigabytes of MNIST's
 
 Split = Literal["training", "tuning"]
 
@@ -60,7 +73,7 @@ class Spec:
             )
 
     def description(self) -> dict[str, Any]:
-        """Return the identity less the data, which need not be at hand."""
+        """Return the identity less the data, which need not be there."""
         described = asdict(self) | {
             "settings": {
                 name: value
@@ -182,7 +195,7 @@ def settings_help(benchmark: str, method: str) -> list[SettingHelp]:
     """Return the settings that a method takes on a benchmark, with their values and meaning."""
     preset = PRESETS.get(benchmark) if isinstance(benchmark, str) else None
     stream = find_benchmark(preset.benchmark if preset else benchmark)
-    entry = method_entry(method)  # one's own data need not be read to tell
+    entry = method_entry(method)  # one's own data need not be read for this
     tasks = preset.tasks if preset else stream.paper_tasks
     chosen = entry.settings(**_usual(stream, entry, preset, tasks))
     values = chosen.as_dict() | stream.settings().as_dict()
@@ -220,3 +233,74 @@ def _usual(stream: Benchmark, entry: Entry, preset: Preset | None, tasks: int) -
 
 def _kinds(stream: Benchmark, entry: Entry) -> tuple[type[Settings], type[Settings]]:
     return entry.settings, stream.settings
+
+
+def stacking(spec: Spec, device: str) -> tuple[int, str]:
+    """Say up to how many runs of a spec are to train as one stack on a device, and why.
+
+    They are runs of several seeds, or of several specs with one `stack_key`.
+    """
+    most = find_benchmark(spec.benchmark).stacks
+    if most == 1 or torch.device(device).type != "cuda":
+        return 1, f"a run of {spec.benchmark} keeps the device busy: runs go one by one"
+    resident = max(1, _MOST_EXAMPLES // (spec.examples * spec.passes))
+    if resident < most:
+        return resident, "the examples of a task have to lie on the GPU for every run"
+    return most, "a step leaves a GPU partly idle: runs side by side cost less than in a row"
+
+
+def stack_key(spec: Spec) -> Hashable:
+    """Return what the runs of one stack have in common: all but what the method lets differ."""
+    return tuple(_compared(spec).items())
+
+
+def one_each(spec: Spec | Sequence[Spec], seeds: Sequence[int]) -> list[Spec]:
+    """Return the spec of every run, of which one may be given for all; refuse what cannot stack."""
+    check_each_seed(seeds)
+    if isinstance(spec, Spec):
+        return [spec] * len(seeds)
+    if not isinstance(spec, list | tuple) or not all(isinstance(each, Spec) for each in spec):
+        raise EngramError(f"spec must be a Spec, or a list of them, not {shown(spec)}.")
+    if len(spec) != len(seeds):
+        raise EngramError(
+            f"spec must be one for all runs or one for each of the {len(seeds)} seeds, "
+            f"not {len(spec)} specs."
+        )
+    first = _compared(spec[0])
+    for other in map(_compared, spec[1:]):
+        for kind, name in {**first, **other}:
+            if first.get((kind, name)) != other.get((kind, name)):
+                varies = ", ".join(method_entry(spec[0].method).varies) or "their seeds"
+                raise EngramError(
+                    f"{name} must be the same in all runs of a stack, which may differ in {varies}."
+                )
+    return list(spec)
+
+
+def differences(specs: Sequence[Spec], run: int) -> str:
+    """Return a run's learning rate, and the other settings in which the runs of a stack differ."""
+    names = dict.fromkeys(("learning_rate", *method_entry(specs[0].method).varies))
+    settings = specs[run].settings
+    return ", ".join(
+        f"{name} {settings[name]:g}"
+        for name in names
+        if name == "learning_rate" or any(settings[name] != spec.settings[name] for spec in specs)
+    )
+
+
+def identities(specs: Sequence[Spec]) -> dict[str, Any]:
+    """Return what a checkpoint says of its runs: one identity for all, or one for each as well."""
+    every = [spec.identity() for spec in specs]
+    alike = all(one == every[0] for one in every)
+    return {"identity": every[0], **({} if alike else {"identities": every})}
+
+
+def _compared(spec: Spec) -> dict[tuple[str, str], Hashable]:
+    """Return all that must not differ, by whose it is (a setting may be called like a field)."""
+    own = [item.name for item in fields(spec) if item.name != "settings"]
+    varies = method_entry(spec.method).varies
+    settings = [name for name in sorted(spec.settings) if name not in varies]
+    return {
+        **{("spec", name): getattr(spec, name) for name in own},
+        **{("settings", name): spec.settings[name] for name in settings},
+    }

@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engram.errors import EngramError
 from engram.kernels import starting
@@ -21,14 +23,19 @@ from engram.lab.benchmarks import Examples, Stream, benchmark
 from engram.lab.engine import CudaGraphLoop, RuleByRun
 from engram.lab.methods import FinishedTask, Method, Setup, method_entry
 from engram.lab.networks import stacked
+from engram.lab.plan import generator
 from engram.lab.protocol.checkpoint import Checkpoint, Paused
-from engram.lab.protocol.device import cpu_facts, device_name
+from engram.lab.protocol.device import (
+    check_device,
+    cpu_facts,
+    device_name,
+    precision,
+    precision_of,
+    prepare_workspace,
+)
 from engram.lab.protocol.evaluation import accuracies, curve_point
-from engram.lab.protocol.precision import check_device, precision, precision_of, prepare_workspace
 from engram.lab.protocol.records import AllDiverged, LossWatch, Outcome, Record, step_facts
-from engram.lab.protocol.spec import Spec
-from engram.lab.protocol.stack import identities, one_each
-from engram.lab.protocol.tuning import repeated
+from engram.lab.protocol.spec import Spec, identities, one_each
 from engram.lab.settings import check_whole
 from engram.rules import Rule
 
@@ -181,6 +188,25 @@ def run(
                     state.save(checkpoint, task + 1, 0)
 
         return _outcomes(state, method, stream, record, device)
+
+
+def repeated(examples: Examples, passes: int, seeds: Sequence[int], task: int) -> Examples:
+    """Return examples [R, N] as several passes visit them, [R, passes · N].
+
+    The first pass has them as they come, every other in an order of its own, drawn for the seed,
+    the task and the pass.
+    """
+    if passes == 1:
+        return examples
+    count = examples.labels.shape[1]
+
+    def order(seed: int) -> NDArray[np.int64]:
+        fresh = (generator(seed, "pass", task, number) for number in range(1, passes))
+        return np.concatenate([np.arange(count), *(draw.permutation(count) for draw in fresh)])
+
+    places = torch.from_numpy(np.stack([order(seed) for seed in seeds])).to(examples.labels.device)
+    inputs = [mine.index_select(0, row) for mine, row in zip(examples.inputs, places, strict=True)]
+    return Examples(torch.stack(inputs), examples.labels.gather(1, places))
 
 
 def build_stream(spec: Spec, seeds: Sequence[int], device: str) -> Stream:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
 from engram.errors import EngramError
-from engram.lab.benchmarks import Examples
 from engram.lab.methods import method_entry
-from engram.lab.plan import generator
 from engram.lab.protocol.spec import Spec, specify
 from engram.lab.settings import Scalar
 
@@ -56,22 +50,3 @@ def tuning_specs(
 def tuned_settings(spec: Spec) -> dict[str, Scalar]:
     """Return the settings that a search for a spec's method chooses, as this spec has them."""
     return {name: spec.settings[name] for name in method_entry(spec.method).search}
-
-
-def repeated(examples: Examples, passes: int, seeds: Sequence[int], task: int) -> Examples:
-    """Return examples [R, N] as several passes visit them, [R, passes · N].
-
-    The first pass has them as they come, every other in an order of its own, drawn for the seed,
-    the task and the pass.
-    """
-    if passes == 1:
-        return examples
-    count = examples.labels.shape[1]
-
-    def order(seed: int) -> NDArray[np.int64]:
-        fresh = (generator(seed, "pass", task, number) for number in range(1, passes))
-        return np.concatenate([np.arange(count), *(draw.permutation(count) for draw in fresh)])
-
-    places = torch.from_numpy(np.stack([order(seed) for seed in seeds])).to(examples.labels.device)
-    inputs = [mine.index_select(0, row) for mine, row in zip(examples.inputs, places, strict=True)]
-    return Examples(torch.stack(inputs), examples.labels.gather(1, places))

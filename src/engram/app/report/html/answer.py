@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 def answer(summaries: Sequence[Summary], defaults: PaperDefaults, *, paper: bool) -> Answer:
     """Return the answer: on what, by how much, how sure, at what cost.
 
-    What is missing of the paper's benchmarks is told if the page is about the paper.
+    What is missing of the paper's benchmarks is listed if the page is about the paper.
     """
     found = paired_comparisons(summaries, defaults)
     rule = OPPONENT_RULE if any(pair.opponent != "A-GEM" for pair in found) else ""

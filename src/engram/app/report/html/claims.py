@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engram.app.report.claims import Claim, Part, Verdict
 from engram.app.report.names import method_name
 from engram.app.report.tables import NOTHING, Column, Table
-from engram.app.report.verdicts import Claim, Part, Verdict
 
 _COLUMNS = (
     Column("what is claimed", number=False),

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from engram.app.report.claims import judge
+from engram.app.report.figures import sweeps
 from engram.app.report.html.answer import answer
 from engram.app.report.html.claims import claims_view
 from engram.app.report.html.sections import Section, k2_section, setting_section, sweep_section
@@ -22,7 +23,6 @@ from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.plot import save_figure
 from engram.app.report.projections import TOO_LONG_RULE
 from engram.app.report.summary import Summary, by_setting, summarise
-from engram.app.report.sweeps import sweeps
 from engram.app.report.tables import latex_table, markdown_copy
 from engram.app.runs import Row
 from engram.errors import EngramError

@@ -8,7 +8,7 @@ from typing import Any
 
 from engram.app.report import k2
 from engram.app.report.charts import Chart, Line, method_line
-from engram.app.report.figures import figures, with_projections
+from engram.app.report.figures import Sweep, figures, with_projections
 from engram.app.report.measures import METRICS, Metric, Statistic
 from engram.app.report.names import (
     in_reading_order,
@@ -28,7 +28,6 @@ from engram.app.report.summary import (
     majority_baseline,
     seeds_cell,
 )
-from engram.app.report.sweeps import Sweep
 from engram.app.report.tables import NOTHING, Column, Table, deviations, duration, is_far, spread
 from engram.app.runs import Row
 

@@ -1,0 +1,231 @@
+"""The mixer: a rule inside any training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from operator import is_
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from engram.errors import EngramError, shown
+from engram.gradients.backward import CURRENT, check_loss, compared_value, differentiate
+from engram.gradients.finite import Guard
+from engram.gradients.gram import Gradient, check_rows
+from engram.gradients.mixing import Mix, check_rule, clear_gradients, mix_rows
+from engram.gradients.parallel import GroupChoice, Names, check_group, ranks_of, refuse_sharded
+from engram.rules import Rule
+
+if TYPE_CHECKING:
+    from torch.amp import GradScaler
+
+
+class GradientMixer:
+    """Mixes the gradients of a step's losses by a rule, in place of ``loss.backward()``.
+
+    One step is ``backward`` for every loss, in any order, then ``mix``, then the optimiser's own
+    step. Whatever the optimiser holds at that moment is the vector: frozen parameters are left
+    out, parameters that were added since the last step are in, and one that no row reaches keeps
+    ``.grad`` None. The mixer owns ``.grad``: what it held before is dropped, no ``zero_grad`` is
+    needed. A pooled rule never has more than two gradients in memory.
+
+    A step that is given up between ``backward`` and ``mix`` leaves its rows: call ``mix`` and take
+    no step, or make a new mixer, or the next step is added to them.
+
+    Args:
+        optimizer: holds the parameters; read at every call.
+        rule: how the rows are weighed.
+        process_group: data parallel training. ``mix`` averages gradients and values over the
+            group before the rule sees them, so that every rank takes the same step. By default it
+            is torch's default group, wherever that has several ranks when a step is mixed; False
+            is for a rank that trains alone. All ranks of a group must take part in every step, or
+            the others wait for them, up to the group's timeout: a rank that has run out of batches
+            or has left the loop with an error, or one that alone was given False. The weights must
+            be the same on all ranks, which is checked in the first step and whenever there are
+            other parameters. Losses may come from the bare module, or from one that is wrapped in
+            DistributedDataParallel; under its ``no_sync()`` gradients travel once instead of twice.
+        scaler: mixed precision. Gradients are scaled by it, and stay scaled for its ``step``; the
+            rule and the ``Mix`` see none of it. An overflow is left in ``.grad`` for it to find.
+        check_finite: losses and gradients that are not finite, and negative values where the rule
+            compares them, are refused by ``mix``, which names the row. With losses on a CPU that
+            is in every step. On a GPU no step waits for the answer: ``optimizer.step()`` is void
+            from a bad step on, and after so many steps (1024 at most, or by ``settle``) the error
+            is raised; 0 is for no check. An optimiser with ``fused=True`` skips a void step by
+            itself; any other takes it with gradients of 0, and its weights are put back. Running
+            averages that a forward pass moves, as batch norm's, are the model's own. With a scaler
+            that is enabled all this is its business.
+
+    >>> import torch
+    >>> from engram.rules import MEGA2
+    >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    >>> optimizer = torch.optim.SGD([weight], lr=1.0)
+    >>> mixer = GradientMixer(optimizer, MEGA2())
+    >>> mixer.backward(3 * weight[0], value=4.0)
+    >>> mixer.backward(9 * weight[1], row="memory", value=3.0)
+    >>> mix = mixer.mix()
+    >>> mix.gram
+    tensor([[ 9.,  0.],
+            [ 0., 81.]])
+    >>> weight.grad  # as long as the current gradient, (3, 0), and nearer to it by 4 to 3
+    tensor([2.4000, 1.8000])
+    >>> optimizer.step()
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        rule: Rule,
+        *,
+        process_group: GroupChoice = None,
+        scaler: GradScaler | None = None,
+        check_finite: int = 100,
+    ) -> None:
+        check_rule(rule)
+        check_group(process_group)
+        if not hasattr(optimizer, "param_groups"):
+            raise EngramError(
+                f"optimizer must be one of torch's, or hold param_groups as they do; "
+                f"it is a {type(optimizer).__name__}."
+            )
+        self._optimizer = optimizer
+        self._rule = rule
+        self._process_group = process_group
+        self._scaler = scaler
+        self._guard = Guard(check_finite)
+        self._rows: dict[Hashable, _Row] = {}
+
+    def backward(
+        self, loss: Tensor, *, row: Hashable = CURRENT, value: Tensor | float | None = None
+    ) -> None:
+        """Add the loss's gradient and its value to a row, and free its graph.
+
+        Called again for the same row, both accumulate, as gradients do: for k micro-batches pass
+        each one's mean loss divided by k (and its ``value`` divided by k).
+
+        Args:
+            loss: what is differentiated, one number.
+            row: "current" for the batch at hand, else the name of a reference row: one name for
+                a pooled rule, one a task for a rule that wants its rows by task.
+            value: what the rule compares, >= 0, where it is not the loss itself: the loss without
+                its penalty or its label smoothing, for example.
+        """
+        check_loss(loss)
+        try:
+            hash(row)
+        except TypeError:
+            raise EngramError(f"row must be a name or a number, not {shown(row)}.") from None
+        filled = _Row(compared_value(loss, value))
+        known = self._rows.get(row)
+        if known is not None:
+            filled = replace(known, value=known.value + filled.value)
+        else:
+            self._check_name(row)
+        try:
+            parameters = optimized(self._optimizer)
+            refuse_sharded(parameters)
+            scaled = loss if self._scaler is None else self._scaler.scale(loss)
+            filled.add_gradient(scaled, parameters)
+        except BaseException:
+            self._rows = {}  # the rows may hold a part of what they should
+            clear_gradients(optimized(self._optimizer))  # so may .grad, where it was being cleared
+            raise
+        self._rows[row] = filled
+
+    def mix(self) -> Mix:
+        """Write the mixture of the rows to ``.grad`` and begin anew.
+
+        Also where it raises, the rows are gone and ``.grad`` is None.
+        """
+        rows, self._rows = self._rows, {}
+        parameters = optimized(self._optimizer)
+        clear_gradients(parameters)
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        names: Names = sorted(rows, key=lambda name: name != CURRENT)
+        losses = [rows[name].value for name in names]
+        gradients = [rows[name].over(trained) for name in names]
+        ranks = ranks_of(self._process_group)
+        if ranks is not None:
+            try:
+                check_rows(gradients)
+            except EngramError as error:
+                ranks.fail(error)
+            names, losses, gradients = ranks.average_rows(
+                names, losses, gradients, trained, parameters, absent=False
+            )
+        if CURRENT not in rows:
+            raise EngramError(
+                f"mix() needs the row {CURRENT!r}, and {names or 'nothing'} was given; call "
+                "backward(loss) for the current batch first."
+            )
+        scale, check = None, self._guard.check_for(self._optimizer)
+        if self._scaler is not None:
+            scale = self._scaler.scale(torch.ones_like(losses[0]))  # not read back to the host
+            check = check if not self._scaler.is_enabled() else False
+        try:
+            mix = mix_rows(self._rule, names, losses, gradients, trained, scale=scale, check=check)
+            if self._guard.due:
+                self._guard.settle()
+        except BaseException:
+            clear_gradients(trained)
+            raise
+        return mix
+
+    def settle(self) -> None:
+        """Raise if a step since the last check was void; on a GPU the host waits for the answer.
+
+        For the end of a training run, and before the weights are saved: the last steps may not have
+        been checked. On a CPU there is never anything to tell.
+        """
+        self._guard.settle()
+
+    def __repr__(self) -> str:
+        count = len(optimized(self._optimizer))
+        rows = f", rows {[*self._rows]}" if self._rows else ""
+        kind = type(self._optimizer).__name__
+        return f"GradientMixer({kind} over {count} parameters, {self._rule}{rows})"
+
+    def _check_name(self, row: Hashable) -> None:
+        """Refuse a second reference row where the rule wants one."""
+        if self._rule.reference != "pooled" or row == CURRENT:
+            return
+        for other in self._rows:
+            if other != CURRENT:
+                raise EngramError(
+                    f"{type(self._rule).__name__} pools the memory in one row, which is {other!r} "
+                    f"already, so {row!r} cannot be another one."
+                )
+
+
+@dataclass
+class _Row:
+    """The value and the gradient of one loss, over the parameters that there were."""
+
+    value: Tensor
+    parameters: Sequence[Tensor] = ()
+    gradient: Gradient = ()
+
+    def add_gradient(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
+        """Add ``loss``'s gradient to the row.
+
+        Autograd itself accumulates: it adds to the row's buffers where there are some and hands
+        over its own where there are none, so a row costs no copy.
+        """
+        known = self.over(parameters) if self.gradient else None
+        self.gradient = differentiate(loss, parameters, known)
+        self.parameters = parameters
+
+    def over(self, parameters: Sequence[Tensor]) -> Gradient:
+        """Return the gradient over ``parameters``, 0 for those that are new."""
+        if len(parameters) == len(self.parameters) and all(map(is_, parameters, self.parameters)):
+            return self.gradient
+        known = {id(each): g for each, g in zip(self.parameters, self.gradient, strict=True)}
+        return [known.get(id(each)) for each in parameters]
+
+
+def optimized(optimizer: Optimizer) -> list[Tensor]:
+    """Return what an optimiser holds, each parameter once: it takes one twice with a warning."""
+    groups = optimizer.param_groups
+    return list({id(each): each for group in groups for each in group["params"]}.values())

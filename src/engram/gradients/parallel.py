@@ -1,0 +1,350 @@
+"""Ranks that take the same step: rows averaged over a process group, once all are found to fit.
+
+Every rank makes the same collective calls in the same order, whatever happens to it: an error of
+one rank travels in the first call of a step, and is then raised on all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Iterator, MutableMapping, Sequence
+from typing import Literal, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from engram.errors import EngramError, shown
+from engram.gradients.gram import Gradient
+
+GroupChoice: TypeAlias = "dist.ProcessGroup | Literal[False] | None"
+"""A group of ranks; None for the default one, if there is one; False for none."""
+
+Names: TypeAlias = list[Hashable]
+
+_AVAILABLE = dist.is_available()
+# Elements that travel together: few messages, and no copy of a large model's whole gradient.
+_BUCKET = 2**23
+_PIECE = 2**22  # elements whose bits are summed at a time
+_FACTS = 3  # that ranks compare: the names of the rows, the parameters, which row reaches which
+_PLAIN = {Tensor, nn.Parameter}
+_SHARDED = {"DTensor", "FlatParameter", "FullyShardedDataParallel"}
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+# By parameter, the name of the group that has found it to be the same on all of its ranks.
+_found_equal: MutableMapping[Tensor, str] = WeakTensorKeyDictionary()
+
+
+def check_group(process_group: object) -> None:
+    """Refuse what is neither a process group that this rank is in, nor None, nor False."""
+    if process_group is None or process_group is False:
+        return
+    if not _AVAILABLE or not isinstance(process_group, dist.ProcessGroup):
+        raise EngramError(
+            "process_group must be a group of torch.distributed that this rank is in, None for "
+            f"the default one, or False to train alone, not {shown(process_group)}."
+        )
+
+
+def ranks_of(process_group: GroupChoice) -> Ranks | None:
+    """Return the ranks that take the next step together; None where one takes it alone.
+
+    The default group is looked up here, at each step: it may be made after a mixer is.
+    """
+    if process_group is False or not _AVAILABLE or not dist.is_initialized():
+        return None
+    group = dist.group.WORLD if process_group is None else process_group
+    return Ranks(group) if group is not None and dist.get_world_size(group) > 1 else None
+
+
+def raise_on_all(ranks: Ranks | None, error: Exception) -> None:
+    """Raise on every rank the error of one of them in its own part of a step.
+
+    Returns, for the error to be raised as it is, where there is one rank, and on the rank of an
+    error that is not ours. What interrupts a rank (Ctrl-C) is not sent: it comes to each of them,
+    and not always in the middle of a step.
+    """
+    if ranks is not None:
+        ranks.fail(error)
+
+
+def refuse_sharded(parameters: Sequence[Tensor]) -> None:
+    """Refuse parameters of which a rank holds a part: dot products of parts are not the whole's."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # whose import would take a while
+    for each in parameters:
+        kind = type(each)
+        # It says so by itself: its type is that of any other parameter.
+        flat = fsdp is not None and isinstance(each, fsdp.FlatParameter)
+        if flat or (kind not in _PLAIN and is_sharded(kind)):
+            raise EngramError(
+                f"A parameter is a {'FlatParameter' if flat else kind.__name__}: parameters that "
+                "are sharded over ranks, as by FSDP or tensor parallelism, are not supported; "
+                "replicate the module, as DistributedDataParallel does."
+            )
+
+
+def is_sharded(kind: type) -> bool:
+    """Tell whether parameters or modules of this type are known to be parts of a whole."""
+    return any(each.__name__ in _SHARDED for each in kind.__mro__)
+
+
+def compare_again(parameters: Sequence[Tensor]) -> None:
+    """Have the weights of all ranks compared in the next step, as in the first one."""
+    for parameter in parameters:
+        _found_equal.pop(parameter, None)
+
+
+class Ranks:
+    """The ranks of a process group, in one step that they take together."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self._size = dist.get_world_size(group)
+        self._device = _device_of(group)
+
+    def fail(self, error: Exception) -> None:
+        """Take part in the first collective call of a step that this rank cannot take."""
+        self._largest([1] + [0] * (1 + 2 * _FACTS))
+        self._raise_first_error(error)
+
+    def average_rows(
+        self,
+        names: Names,
+        values: Sequence[Tensor],
+        rows: Sequence[Gradient],
+        parameters: Sequence[Tensor],
+        held: Sequence[Tensor],
+        *,
+        absent: bool,
+    ) -> tuple[Names, list[Tensor], list[Gradient]]:
+        """Return names, values and gradients of the rows, averaged over the ranks.
+
+        A parameter that a row reaches on some ranks only counts as zero on the others.
+
+        Args:
+            names: of this rank's rows.
+            values: what the rule compares, one a row.
+            rows: the gradients over ``parameters``, which are averaged in place.
+            parameters: those that are trained.
+            held: those that must be the same on all ranks, the frozen ones of them too.
+            absent: whether a rank may lack a row, which is then the mean of the others; else it is
+                an error, and the same one on all ranks.
+        """
+        reached = [[gradient is not None for gradient in row] for row in rows]
+        same_names, same_reach = self._agree(names, held, reached)
+        shares = self._align(names, same_names, absent)
+        own = dict(zip(names, rows, strict=True))
+        missing: Gradient = [None] * len(parameters)
+        aligned = [own.get(name, missing) for name in shares]
+        if not (same_names and same_reach):
+            aligned = self._fill(aligned, parameters)
+        self._average_gradients([each for row in aligned for each in row if each is not None])
+        for row, share in zip(aligned, shares.values(), strict=True):
+            if share != 1:
+                for each in row:
+                    if each is not None:
+                        each.mul_(share)
+        means = self._average_values(dict(zip(names, values, strict=True)), shares)
+        return [*shares], means, aligned
+
+    def average_values(
+        self, names: Names, values: Sequence[Tensor], held: Sequence[Tensor], *, absent: bool
+    ) -> tuple[dict[Hashable, float], list[Tensor]]:
+        """Return the rows' values, averaged as by `average_rows`, and the share of each row.
+
+        A rank's gradient of a row, times its share, has the row's gradient as its mean over ranks.
+        """
+        same_names, _ = self._agree(names, held, [])
+        shares = self._align(names, same_names, absent)
+        return shares, self._average_values(dict(zip(names, values, strict=True)), shares)
+
+    def average_gradient(
+        self, gradient: Gradient, parameters: Sequence[Tensor], held: Sequence[Tensor]
+    ) -> Gradient:
+        """Return the mean of one gradient over the ranks, as `average_rows` does."""
+        _, same_reach = self._agree([], held, [[each is not None for each in gradient]])
+        if not same_reach:
+            (gradient,) = self._fill([gradient], parameters)
+        self._average_gradients([each for each in gradient if each is not None])
+        return gradient
+
+    def _agree(
+        self, names: Names, held: Sequence[Tensor], reached: list[list[bool]]
+    ) -> tuple[bool, bool]:
+        """Return whether rows, and what they reach, are the same on all ranks; a small collective.
+
+        Raises, on all of them, the error of one of them, and where they hold other parameters.
+        """
+        described = [_describe(parameter) for parameter in held]
+        hashes = [zlib.crc32(repr(fact).encode()) for fact in (names, described, reached)]
+        group = self._group.group_name
+        new = any(_found_equal.get(parameter) != group for parameter in held)
+        failed, any_new, *extremes = self._largest(
+            [0, int(new), *hashes, *(-each for each in hashes)]
+        )
+        if failed:
+            self._raise_first_error()
+        pairs = zip(extremes[:_FACTS], extremes[_FACTS:], strict=True)
+        same_names, same_parameters, same_reach = [high == -low for high, low in pairs]
+        if not same_parameters:
+            self._raise_different_parameters(described)
+        if any_new:
+            self._compare_weights(held, described)
+        return same_names, same_reach
+
+    def _largest(self, numbers: Sequence[int]) -> list[int]:
+        """Return the largest of each number over the ranks."""
+        sent = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        dist.all_reduce(sent, dist.ReduceOp.MAX, self._group)
+        largest: list[int] = sent.tolist()
+        return largest
+
+    def _gather(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in their order; nothing is pickled."""
+        own = torch.tensor([*text.encode()], dtype=torch.uint8, device=self._device)
+        (longest,) = self._largest([len(own)])
+        padded = own.new_zeros(longest + 1)
+        padded[: len(own)] = own
+        every = [torch.empty_like(padded) for _ in range(self._size)]
+        dist.all_gather(every, padded, self._group)
+        return [bytes(each.tolist()).rstrip(b"\0").decode() for each in every]
+
+    def _raise_first_error(self, error: Exception | None = None) -> None:
+        """Raise on all ranks the first error of one of them; return on the rank of a foreign one.
+
+        There it is raised as it is.
+        """
+        foreign = error is not None and not isinstance(error, EngramError)
+        own = "" if error is None else str(error)
+        messages = self._gather(f"{type(error).__name__}: {error}" if foreign else own)
+        if foreign:
+            return
+        rank, message = next((rank, text) for rank, text in enumerate(messages) if text)
+        raise EngramError(
+            f"Rank {rank} of the process group cannot take this step, so no rank does: {message}"
+        ) from error
+
+    def _raise_different_parameters(self, described: list[str]) -> None:
+        every = [text.splitlines() for text in self._gather("\n".join(described))]
+        first = every[0]
+        rank, other = next((rank, each) for rank, each in enumerate(every) if each != first)
+        if len(first) != len(other):
+            found = f"there are {len(first)} parameters on rank 0 and {len(other)} on rank {rank}"
+        else:
+            pairs = zip(first, other, strict=True)
+            place, (own, others) = next(
+                (place, pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]
+            )
+            found = f"parameter {place} is {own} on rank 0 and {others} on rank {rank}"
+        raise EngramError(f"The parameters are not the same on all ranks: {found}.")
+
+    def _compare_weights(self, held: Sequence[Tensor], described: Sequence[str]) -> None:
+        """Refuse weights that are not the same on all ranks, and remember those that are."""
+        sums = [_checksum(parameter) for parameter in held]
+        extremes = self._largest([*sums, *(-each for each in sums)])
+        for place, description in enumerate(described):
+            if extremes[place] != -extremes[place + len(held)]:
+                raise EngramError(
+                    "The parameters are not the same on all ranks: the weights of parameter "
+                    f"{place}, {description}, differ; give every rank those of one, as "
+                    "DistributedDataParallel does, or train alone with process_group=False."
+                )
+        for parameter in held:
+            _found_equal[parameter] = self._group.group_name
+
+    def _align(self, names: Names, same: bool, absent: bool) -> dict[Hashable, float]:
+        """Return the rows that there are on any rank, in one order, and by what each is multiplied.
+
+        It is the number of ranks to that of those that have the row: a mean over the latter.
+        """
+        if same:
+            return dict.fromkeys(names, 1.0)
+        if not absent:
+            every_rank = enumerate(self._gather(str(names)))
+            given = ", ".join(f"rank {rank} has {rows}" for rank, rows in every_rank)
+            raise EngramError(
+                f"Every rank of the process group must give the same rows, in one order; {given}."
+            )
+        every = [text.splitlines() for text in self._gather("\n".join(map(str, names)))]
+        count = Counter(name for rows in every for name in rows)
+        # The current row is first on every rank; tasks are in the order of their numbers.
+        order = sorted(count, key=lambda name: (name != every[0][0], len(name), name))
+        return {name: self._size / count[name] for name in order}
+
+    def _fill(self, rows: Sequence[Gradient], parameters: Sequence[Tensor]) -> list[Gradient]:
+        """Return the rows with zeros for what they reach on other ranks only."""
+        reached = self._largest([each is not None for row in rows for each in row])
+        anywhere = iter(reached)
+        return [
+            [
+                torch.zeros_like(parameter) if next(anywhere) and gradient is None else gradient
+                for gradient, parameter in zip(row, parameters, strict=True)
+            ]
+            for row in rows
+        ]
+
+    def _average_values(
+        self, own: dict[Hashable, Tensor], shares: dict[Hashable, float]
+    ) -> list[Tensor]:
+        if not shares:
+            return []
+        zero = torch.zeros_like(next(iter(own.values())))
+        means = torch.stack([own.get(name, zero) for name in shares])
+        self._average([means])
+        return [mean * share for mean, share in zip(means.unbind(), shares.values(), strict=True)]
+
+    def _average_gradients(self, gradients: Sequence[Tensor]) -> None:
+        for bucket in _buckets(gradients):
+            self._average(bucket)
+
+    def _average(self, tensors: Sequence[Tensor]) -> None:
+        # Divided first: a sum of half-precision gradients may overflow where their mean does not.
+        flat = torch.cat([tensor.flatten() for tensor in tensors]).div_(self._size)
+        dist.all_reduce(flat, dist.ReduceOp.SUM, self._group)
+        start = 0
+        for tensor in tensors:
+            tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
+            start += tensor.numel()
+
+
+def _device_of(group: dist.ProcessGroup) -> torch.device:
+    """Return where a group's small messages travel: on the host if it can, where nothing waits."""
+    kinds = [each.partition(":")[0] for each in dist.get_backend_config(group).split(",")]
+    if "cpu" in kinds:
+        return torch.device("cpu")
+    return torch.device(kinds[0], torch.get_device_module(kinds[0]).current_device())
+
+
+def _describe(parameter: Tensor) -> str:
+    state = "trained" if parameter.requires_grad else "frozen"
+    return f"{list(parameter.shape)} {parameter.dtype} ({parameter.device.type}, {state})"
+
+
+def _checksum(parameter: Tensor) -> int:
+    """Return a sum over the bits of a parameter that tells any one of them, and their order.
+
+    Integers add up to the same in whatever order a device takes them.
+    """
+    flat = parameter.detach().reshape(-1)
+    bits = flat.view(_BITS[flat.element_size()])
+    total = 0
+    for start in range(0, len(bits), _PIECE):
+        piece = bits[start : start + _PIECE].to(torch.int64)
+        odd = torch.arange(start, start + len(piece), device=piece.device).mul_(2).add_(1)
+        total += int((piece * odd).sum())
+    return total % 2**62
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Group the tensors by dtype, up to the size of a bucket (a larger tensor travels alone)."""
+    open_buckets: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        bucket = open_buckets.setdefault(tensor.dtype, [])
+        if bucket and sum(t.numel() for t in bucket) + tensor.numel() > _BUCKET:
+            yield open_buckets.pop(tensor.dtype)
+            bucket = open_buckets.setdefault(tensor.dtype, [])
+        bucket.append(tensor)
+    yield from open_buckets.values()

@@ -1,0 +1,254 @@
+"""The tensors of an example: how a batch nests them, and which dtypes and values a memory takes.
+
+A batch is a tensor, or a tuple, list or dict of batches, nested at will. Each of its tensors is a
+column: one row for each example.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError, shown
+
+Batch: TypeAlias = Any
+"""A tensor, or a tuple, list or dict of batches: a recursive type that no checker follows."""
+
+Structure: TypeAlias = str | dict[str, Any]
+"""JSON: ``"tensor"``, ``{"tuple": [...]}``, ``{"list": [...]}`` or ``{"dict": {name: ...}}``."""
+
+# Torch reads and writes rows of only some dtypes; rows of others are held as one that is as wide.
+_PLAIN = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
+_COMPLEX = (torch.complex64, torch.complex128)
+_BY_VIEW = {
+    "uint16": torch.int16,
+    "uint32": torch.int32,
+    "uint64": torch.int64,
+    "complex32": torch.int32,
+    "float8_e4m3fn": torch.uint8,
+    "float8_e4m3fnuz": torch.uint8,
+    "float8_e5m2": torch.uint8,
+    "float8_e5m2fnuz": torch.uint8,
+    "float8_e8m0fnu": torch.uint8,
+    "float4_e2m1fn_x2": torch.uint8,
+}
+_ROWS: dict[torch.dtype, torch.dtype] = {dtype: dtype for dtype in (*_PLAIN, *_COMPLEX)} | {
+    getattr(torch, name): rows
+    for name, rows in _BY_VIEW.items()
+    if hasattr(torch, name)  # an older torch has fewer of them
+}
+_FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+# What may hold a value that is not finite, and as what torch can tell that.
+_INEXACT = {dtype: dtype for dtype in (*_FLOATS, *_COMPLEX)}
+_INEXACT[torch.complex32] = torch.complex64
+_INEXACT |= {dtype: torch.float32 for dtype in _ROWS if "float8" in str(dtype)}
+_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _ROWS if dtype not in _PLAIN}
+
+
+def describe(batch: object) -> Structure:
+    """Return a batch's structure; a named tuple counts as a tuple, any mapping as a dict."""
+    if isinstance(batch, Tensor):
+        return "tensor"
+    if isinstance(batch, tuple):
+        return {"tuple": [describe(part) for part in batch]}
+    if isinstance(batch, list):
+        return {"list": [describe(part) for part in batch]}
+    if isinstance(batch, Mapping) and all(isinstance(name, str) for name in batch):
+        return {"dict": {name: describe(part) for name, part in batch.items()}}
+    raise EngramError(
+        "A batch is a tensor, or a tuple, a list or a dict (with strings for keys) of tensors; "
+        f"it holds a {type(batch).__name__}."
+    )
+
+
+def flatten(structure: Structure, batch: object) -> list[Tensor]:
+    """Return the tensors of a batch of this structure, in the structure's order."""
+    if isinstance(structure, str):
+        if isinstance(batch, Tensor):
+            return [batch]
+        raise _differs(structure, batch)
+    ((kind, parts),) = structure.items()
+    if kind == "dict":
+        if not isinstance(batch, Mapping) or batch.keys() != parts.keys():
+            raise _differs(structure, batch)
+        parts, batch = parts.values(), [batch[name] for name in parts]
+    elif not isinstance(batch, tuple if kind == "tuple" else list) or len(batch) != len(parts):
+        raise _differs(structure, batch)
+    tensors: list[Tensor] = []
+    for part, own in zip(parts, batch, strict=True):
+        if part == "tensor" and isinstance(own, Tensor):
+            tensors.append(own)
+        else:
+            tensors += flatten(part, own)
+    return tensors
+
+
+def rebuild(structure: Structure, tensors: Iterator[Tensor]) -> Batch:
+    """Return a batch of this structure made of the tensors, in the structure's order."""
+    if isinstance(structure, str):
+        return next(tensors)
+    ((kind, parts),) = structure.items()
+    if kind == "dict":
+        return {name: rebuild(part, tensors) for name, part in parts.items()}
+    built = [next(tensors) if part == "tensor" else rebuild(part, tensors) for part in parts]
+    return tuple(built) if kind == "tuple" else built
+
+
+def check_kinds(tensors: list[Tensor]) -> None:
+    """Refuse tensors that are not what their shape and dtype say, and dtypes that none holds."""
+    for tensor in tensors:
+        if tensor.is_nested:
+            raise EngramError(
+                "A tensor of the batch is nested; give its examples padded to one length."
+            )
+        if tensor.is_quantized:
+            raise EngramError(
+                f"A tensor of the batch is quantised ({tensor.dtype}); give it dequantised, or its "
+                "int_repr()."
+            )
+        if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+            raise EngramError(
+                f"A tensor of the batch is a {type(tensor).__name__}, which stands for others; "
+                "give a plain tensor."
+            )
+        row_dtype(tensor.dtype)
+
+
+def check_dense(tensors: list[Tensor]) -> None:
+    """Refuse tensors that have no value for each of their elements."""
+    if any(tensor.layout is not torch.strided or tensor.is_meta for tensor in tensors):
+        raise EngramError(
+            "The tensors of a batch must be dense and have values; one of these is sparse or "
+            "on the device 'meta'."
+        )
+
+
+def check_lengths(tensors: list[Tensor]) -> None:
+    """Refuse tensors that do not share their first dimension, the examples."""
+    if not tensors:
+        raise EngramError("A batch must hold at least one tensor; this one holds none.")
+    lengths = {len(tensor) if tensor.ndim else None for tensor in tensors}
+    if len(lengths) > 1 or None in lengths:
+        counts = ", ".join(str(len(tensor)) if tensor.ndim else "none" for tensor in tensors)
+        raise EngramError(
+            "The tensors of a batch must share their first dimension, one entry for each example; "
+            f"their lengths are {counts}."
+        )
+
+
+def check_examples(tensors: list[Tensor], examples: list[tuple[torch.Size, torch.dtype]]) -> None:
+    """Refuse tensors whose examples are not of these shapes and dtypes, if there are any yet."""
+    for tensor, (shape, kind) in zip(tensors, examples, strict=False):
+        if tensor.shape[1:] != shape or tensor.dtype != kind:
+            raise EngramError(
+                f"A tensor of the batch has examples of {tuple(tensor.shape[1:])} "
+                f"{tensor.dtype}; in the first batch they were {tuple(shape)} {kind}."
+            )
+
+
+def own_labels(batch: object) -> Tensor | None:
+    """Return the labels that a batch holds itself: a tuple's last tensor, if it can be that."""
+    last = batch[-1] if isinstance(batch, tuple) and batch else None
+    if not isinstance(last, Tensor) or last.ndim != 1:
+        return None
+    return (
+        None if last.is_floating_point() or last.is_complex() or last.dtype == torch.bool else last
+    )
+
+
+def example_nbytes(tensors: list[Tensor]) -> int:
+    """Return the bytes of one example."""
+    return sum(math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in tensors)
+
+
+def _differs(structure: Structure, batch: object) -> EngramError:
+    return EngramError(
+        "The batch's structure differs from the first batch's: where that had "
+        f"{_in_words(structure)}, this one has {_in_words(describe(batch))}."
+    )
+
+
+def _in_words(structure: Structure) -> str:
+    if isinstance(structure, str):
+        return "a tensor"
+    ((kind, parts),) = structure.items()
+    return f"a dict of {sorted(parts)}" if kind == "dict" else f"a {kind} of {len(parts)}"
+
+
+def row_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of the rows that hold a dtype: its own, or one as wide; or refuse it."""
+    if dtype not in _ROWS:
+        raise EngramError(
+            f"A tensor of the batch is of {dtype}, which a memory cannot hold; give its values as "
+            "another dtype."
+        )
+    return _ROWS[dtype]
+
+
+def as_rows(tensor: Tensor) -> Tensor:
+    """Return a tensor as its rows are held."""
+    dtype = _ROWS[tensor.dtype]
+    return tensor if dtype == tensor.dtype else tensor.resolve_conj().view(dtype)
+
+
+def to_file(tensor: Tensor) -> tuple[Tensor, str | None]:
+    """Return a tensor as any safetensors file can hold it, and its dtype if that is another."""
+    if tensor.dtype in _PLAIN:
+        return tensor, None
+    name = str(tensor.dtype).removeprefix("torch.")
+    return torch.view_as_real(tensor) if tensor.dtype in _COMPLEX else as_rows(tensor), name
+
+
+def from_file(tensor: Tensor, name: object) -> Tensor:
+    """Return the tensor that `to_file` was given, of the dtype that it named."""
+    dtype = _NAMES.get(name) if isinstance(name, str) else None
+    if dtype is None:
+        raise EngramError(f"The file has tensors of {shown(name)}, which this torch does not know.")
+    return torch.view_as_complex(tensor) if dtype in _COMPLEX else tensor.view(dtype)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Tell whether all values of a tensor of the host are finite."""
+    # A value that is not finite makes the sum so, which is one pass; but large ones can as well.
+    if tensor.dtype in _FLOATS and math.isfinite(tensor.sum().item()):
+        return True
+    values = _inexact(tensor)
+    return values is None or bool(values.isfinite().all())
+
+
+def finite_flag(tensor: Tensor) -> Tensor | None:
+    """Return whether all values are finite, on the tensor's device; None where all have to be."""
+    values = _inexact(tensor)
+    # The largest magnitude is no number where one of the values is none.
+    return None if values is None else torch.linalg.vector_norm(values, math.inf) < math.inf
+
+
+def first_not_finite(tensors: list[Tensor]) -> int:
+    """Return which example is the first that holds a value which is not finite."""
+    found: list[int] = []
+    for tensor in tensors:
+        values = _inexact(tensor if tensor.layout is torch.strided else tensor.to_dense())
+        if values is not None:
+            whole = values.isfinite().flatten(1).all(1) if values.ndim > 1 else values.isfinite()
+            found += (~whole).nonzero()[:1].flatten().tolist()
+    return min(found)
+
+
+def _inexact(tensor: Tensor) -> Tensor | None:
+    """Return a tensor's values as floats; None if they have to be finite, as integers have."""
+    dtype = _INEXACT.get(tensor.dtype)
+    if dtype is None or not tensor.numel():
+        return None
+    values = tensor.detach() if tensor.requires_grad else tensor
+    if values.layout is not torch.strided:  # of data that indices point at
+        values = values.coalesce().values()
+    if dtype != tensor.dtype:
+        values = values.to(dtype)
+    return torch.view_as_real(values.resolve_conj()) if dtype.is_complex else values

@@ -1,0 +1,219 @@
+"""Groups of examples that share a limit: one for each (task, class), or one for the whole pool.
+
+A group decides which of its members leaves; `Groups` knows which group is the largest, and so which
+one makes room in a full memory. What they change they note in a journal.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from engram.memory.examples import Id
+from engram.memory.journal import Journal
+
+Key: TypeAlias = tuple[int, int]
+"""A task and a label."""
+
+
+class Ring:
+    """The last ones to come, oldest first."""
+
+    __slots__ = ("limit", "members", "seen", "turn")
+
+    def __init__(self, limit: int, seen: int = 0, members: Iterable[Id] = ()) -> None:
+        self.limit = limit
+        self.seen = seen
+        self.turn = 0  # when its size last changed, counted over all groups
+        self.members = deque(members)
+
+    def exchange(self, candidate: Id, chance: float, journal: Journal) -> Id | None:  # noqa: ARG002
+        """Take in the candidate for the oldest member, which is returned."""
+        members = self.members
+        journal.append((_undo_ring, self, self.seen, members[0], candidate))
+        self.seen += 1
+        members.append(candidate)
+        return members.popleft()
+
+    def evict(self, chance: float, journal: Journal) -> Id:  # noqa: ARG002
+        """Give up the oldest member."""
+        members = self.members
+        journal.append((_undo_ring, self, self.seen, members[0], None))
+        return members.popleft()
+
+    def discard(self, leaving: set[Id]) -> None:
+        """Forget these members, as if they had never come."""
+        self.members = deque(member for member in self.members if member not in leaving)
+        self.seen -= len(leaving)
+
+
+class Uniform:
+    """A uniform sample of all that came (reservoir sampling).
+
+    ``chance`` is a uniform draw from [0, 1). After an eviction or an exchange the sample never
+    grows again beyond its size: a later candidate would otherwise be favoured over all the earlier
+    ones that were turned away. Places freed by `discard` may be filled: the members that left take
+    their arrival with them, and the next candidates stand in for them.
+    """
+
+    __slots__ = ("limit", "members", "seen", "turn")
+
+    def __init__(self, limit: int, seen: int = 0, members: Iterable[Id] = ()) -> None:
+        self.limit = limit
+        self.seen = seen
+        self.turn = 0
+        self.members = list(members)
+
+    def exchange(self, candidate: Id, chance: float, journal: Journal) -> Id | None:
+        """Take in the candidate with probability size / seen; return which one left, or None."""
+        members = self.members
+        journal.append((_undo_counts, self, self.seen, self.limit))
+        self.seen += 1
+        self.limit = len(members)
+        place = int(chance * self.seen)
+        if place >= self.limit:
+            return None
+        leaving = members[place]
+        journal.append((members.__setitem__, place, leaving))
+        members[place] = candidate
+        return leaving
+
+    def evict(self, chance: float, journal: Journal) -> Id:
+        """Give up a member at random."""
+        members = self.members
+        place = int(chance * len(members))
+        journal.append((_undo_eviction, members, len(members), place, members[place], members[-1]))
+        members[place], members[-1] = members[-1], members[place]
+        leaving = members.pop()
+        self.limit = len(members)
+        return leaving
+
+    def discard(self, leaving: set[Id]) -> None:
+        """Forget these members, as if they had never come."""
+        self.members = [member for member in self.members if member not in leaving]
+        self.seen -= len(leaving)
+
+
+Group: TypeAlias = Ring | Uniform
+Members: TypeAlias = deque[Id] | list[Id]
+
+
+class Groups:
+    """All groups, and at any time the largest: every operation on one member is O(1)."""
+
+    def __init__(self, uniform: bool, limit: int, journal: Journal) -> None:
+        self.limit = limit
+        self._journal = journal
+        self._turns = 0
+        self._kind: type[Ring] | type[Uniform] = Uniform if uniform else Ring
+        self.by_key: dict[Key, Group] = {}
+        # An OrderedDict, for a plain dict finds its first key only by passing all deleted ones.
+        self._by_size: dict[int, OrderedDict[Key, Group]] = {}
+        self.largest = 0
+
+    def insert(self, key: Key) -> Group:
+        """Take in a new group of the common limit."""
+        return self._insert(key, self._kind(self.limit))
+
+    def restore(self, key: Key, limit: int, seen: int, members: Iterable[Id]) -> None:
+        """Take in a group as `items` gave it; the order of the calls is the order of `items`."""
+        self._insert(key, self._kind(limit, seen, members))
+
+    def grow(self, key: Key, candidate: Id) -> None:
+        """Add a member to a group that has a place for it."""
+        group = self.by_key[key]
+        self._journal.append((_undo_growth, group, len(group.members), group.seen, group.turn))
+        self._remove_by_size(key, group)
+        group.seen += 1
+        group.members.append(candidate)
+        self._insert_by_size(key, group)
+
+    def evict(self, chance: float) -> Id:
+        """Give up a member of the largest group; of several, the one that has waited longest."""
+        key, group = next(iter(self._by_size[self.largest].items()))
+        self._note(group)
+        self._remove_by_size(key, group)
+        leaving = group.evict(chance, self._journal)
+        self._insert_by_size(key, group)
+        return leaving
+
+    def discard(self, key: Key, leaving: set[Id]) -> None:
+        """Forget members of one group; O(its size)."""
+        group = self.by_key[key]
+        self._note(group)
+        self._remove_by_size(key, group)
+        group.discard(leaving)
+        self._insert_by_size(key, group)
+
+    def items(self) -> Iterator[tuple[Key, Group]]:
+        """Iterate over the groups in the order that `restore` needs to rebuild them."""
+        return iter(sorted(self.by_key.items(), key=lambda item: item[1].turn))
+
+    def sort_by_size(self, limit: int) -> None:
+        """Undo the rest when all groups are as they were: the common limit, which is largest."""
+        self.limit, self.largest, self._by_size = limit, 0, {}
+        for key, group in self.items():
+            self._put(key, group)
+
+    def _note(self, group: Group) -> None:
+        """Note in the journal how a group is; its members are noted where they come and leave."""
+        values = group.limit, group.seen, group.turn, group.members
+        self._journal.append((_undo_group, group, *values))
+
+    def _insert(self, key: Key, group: Group) -> Group:
+        """Take in a group as the last one of its size."""
+        self._journal.append((self.by_key.pop, key, None))
+        self.by_key[key] = group
+        self._insert_by_size(key, group)
+        return group
+
+    def _remove_by_size(self, key: Key, group: Group) -> None:
+        size = len(group.members)
+        del self._by_size[size][key]
+        if not self._by_size[size]:
+            del self._by_size[size]
+
+    def _insert_by_size(self, key: Key, group: Group) -> None:
+        self._turns += 1
+        group.turn = self._turns
+        self._put(key, group)
+
+    def _put(self, key: Key, group: Group) -> None:
+        size = len(group.members)
+        self._by_size.setdefault(size, OrderedDict())[key] = group
+        self.largest = max(self.largest, size)
+        while self.largest not in self._by_size:
+            self.largest -= 1
+
+
+def _undo_ring(ring: Ring, seen: int, oldest: Id, candidate: Id | None) -> None:
+    """Undo what let the candidate in, if there is one, and the oldest member go."""
+    members, ring.seen = ring.members, seen
+    if members and members[-1] == candidate:
+        members.pop()
+    if not members or members[0] != oldest:
+        members.appendleft(oldest)
+
+
+def _undo_counts(uniform: Uniform, seen: int, limit: int) -> None:
+    """Undo what an exchange did, but for the member that left."""
+    uniform.seen, uniform.limit = seen, limit
+
+
+def _undo_eviction(members: list[Id], length: int, place: int, leaving: Id, last: Id) -> None:
+    """Undo what let the member of a place go and put the last one there."""
+    members[length - 1 :] = [last]
+    members[place] = leaving
+
+
+def _undo_growth(group: Group, size: int, seen: int, turn: int) -> None:
+    """Undo what let a candidate in beside those that were there."""
+    group.seen, group.turn = seen, turn
+    while len(group.members) > size:
+        group.members.pop()
+
+
+def _undo_group(group: Group, limit: int, seen: int, turn: int, members: Members) -> None:
+    """Undo what a change did to a group, but for the members that came and left."""
+    group.limit, group.seen, group.turn, group.members = limit, seen, turn, members

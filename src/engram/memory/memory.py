@@ -1,0 +1,686 @@
+"""The episodic memory: examples are added, sampled, erased and saved here."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError, shown
+from engram.memory import files
+from engram.memory.columns import Batch, example_nbytes, finite_flag, first_not_finite, is_finite
+from engram.memory.examples import (
+    Erasure,
+    Example,
+    Ids,
+    Integers,
+    Metadata,
+    Sample,
+    Tags,
+    Where,
+    integers,
+    stored_ids,
+)
+from engram.memory.files import (
+    UntrustedInput,
+    from_bytes,
+    refuse_unless,
+    to_arrays,
+    to_bytes,
+    to_tensors,
+)
+from engram.memory.journal import Journal, deep_copy, refuse_within, undo
+from engram.memory.ledger import Ledger
+from engram.memory.policies import Policy, natural, policy_from_json, positive
+from engram.memory.sampling import Draws, draw
+from engram.memory.slots import Indices, Moves
+from engram.memory.storage import Staged, TensorStorage
+
+_POOLED = 0  # stands for all tasks together
+_MOST = 1024  # batches that are unsettled: what undoes them takes memory
+
+
+class Prepared(NamedTuple):
+    """A batch that `Memory.prepare` has found no fault with."""
+
+    batch: Batch
+    tensors: list[Tensor]
+    metadata: Metadata
+    size: int  # how many examples there are
+    examples: list[Any]  # the storage's, with which it agrees
+    finite: Tensor | None
+    """Whether all values are finite, on the batch's device; None where no device was to be asked.
+
+    It is a bool without dimensions, which has not been waited for.
+    """
+
+
+class _Unsettled(NamedTuple):
+    """A batch of which only the device knows whether it was filed."""
+
+    valid: Tensor  # and so were all that are unsettled before it
+    journal: Journal  # what undoes it in the ledger
+
+
+def _check_budget(max_bytes: int, nbytes: int) -> None:
+    if nbytes > max_bytes:
+        raise EngramError(f"max_bytes is {max_bytes}, less than the {nbytes} bytes of one example.")
+
+
+def _finite(tensors: list[Tensor]) -> Tensor | None:
+    """Refuse values of the host that are not finite; return whether those of a device are."""
+    finite: Tensor | None = None
+    for tensor in tensors:
+        if tensor.is_cpu:
+            if not is_finite(tensor):
+                raise _not_finite(tensors)
+        elif (flag := finite_flag(tensor)) is not None:
+            finite = flag if finite is None else finite & flag.to(finite.device)
+    return finite
+
+
+def _not_finite(tensors: list[Tensor]) -> EngramError:
+    return EngramError(
+        f"Example {first_not_finite(tensors)} of the batch, counted from 0, holds a value that is "
+        "not finite; leave it out, or give the memory allow_nonfinite=True."
+    )
+
+
+def _check_flag(valid: object) -> None:
+    if not isinstance(valid, Tensor) or valid.dtype != torch.bool or valid.ndim:
+        raise EngramError(
+            f"valid is {shown(valid)}; give a tensor of one truth value, without dimensions."
+        )
+
+
+def _load_erasures(records: Any) -> list[Erasure]:  # noqa: ANN401  # JSON
+    """Return the records of what was erased."""
+    erasures = []
+    for when, ids, reason in records:
+        refuse_unless("erasures", isinstance(when, str) and isinstance(reason, str))
+        erasures.append(Erasure(when, tuple(stored_ids(ids)), reason))
+    return erasures
+
+
+def _plural(name: str, count: int) -> str:
+    return name if count == 1 else f"{name}es" if name.endswith("h") else f"{name}s"
+
+
+class Memory:
+    """Examples of the past, kept by a policy in a storage (`TensorStorage`), within a budget.
+
+    ``max_examples`` and ``max_bytes`` bound what is held; the bytes are those of the storage's
+    tensors. A pool (`Reservoir`, `Fifo`) and a budget in bytes are allocated in full by the first
+    batch, so that growing never needs old rows beside new ones; other rows grow geometrically.
+
+    An example that was erased is gone: its row is overwritten, its id never enters again, and the
+    record of it, in ``erasures``, is saved with the memory.
+
+    Values that are not finite are refused, unless ``allow_nonfinite`` says otherwise. That is not
+    saved with the memory.
+
+    Threads may share a memory. Whatever interrupts a change of it, Ctrl-C as well as a lack of
+    memory, finds it as it was before or as it is after.
+
+    >>> from engram.memory import Reservoir
+    >>> memory = Memory(Reservoir(capacity=100), max_bytes=640)
+    >>> memory.add((torch.zeros(30, 14), torch.zeros(30, dtype=torch.int64)))
+    >>> len(memory), memory.nbytes
+    (10, 640)
+    >>> sample = memory.sample(4)
+    >>> sample.batch[0].shape, sample.labels
+    (torch.Size([4, 14]), tensor([0, 0, 0, 0]))
+    >>> memory.erase(ids=sample.ids, reason="withdrawn").reason, len(memory)
+    ('withdrawn', 6)
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        storage: TensorStorage | None = None,
+        *,
+        max_examples: int | None = None,
+        max_bytes: int | None = None,
+        seed: int = 0,
+        allow_nonfinite: bool = False,
+    ) -> None:
+        if max_bytes is not None:
+            positive("max_bytes", max_bytes)
+        if not isinstance(storage, TensorStorage | None):
+            raise EngramError(f"storage is {storage!r}; give one such as TensorStorage().")
+        if not isinstance(allow_nonfinite, bool):
+            given = shown(allow_nonfinite)
+            raise EngramError(f"allow_nonfinite is {given}; it must be True or False.")
+        ledger = Ledger(policy, max_examples=max_examples, seed=seed)
+        self.storage = TensorStorage() if storage is None else storage
+        # One lock for whatever reads or changes the memory: a second one could be taken before it
+        # by one thread and after it by another.
+        self._lock = ledger.lock = self.storage.lock
+        self._ledger = ledger
+        self._draws = Draws(natural("seed", seed))
+        self._table: Indices | None = None
+        self._views: list[Tensor] = []  # of the table's columns
+        self.policy = policy
+        self.max_bytes = max_bytes
+        self.allow_nonfinite = allow_nonfinite
+        self.erasures: list[Erasure] = []
+        # What finishes a change that can no longer be undone: a call, and None between changes.
+        self._redo: tuple[Any, ...] | None = None
+        # Rows that could not be written, and the slots they were to be written to.
+        self._doubtful: tuple[tuple[Tensor, list[int]], ...] = ()
+        self._unsettled: list[_Unsettled] = []
+        self._undone = 0  # batches that were found not to be valid, since `settle` last counted
+
+    def __repr__(self) -> str:
+        """Return what the memory is and holds; it reads no flag."""
+        with self._lock:
+            self._finish()
+            ledger, storage = self._ledger, self.storage
+            most = "" if ledger.capacity is None else f" of at most {ledger.capacity:,}"
+            parts = [f"{len(ledger):,}{most} {_plural('example', ledger.capacity or len(ledger))}"]
+            if self._unsettled:
+                batches = _plural("batch", len(self._unsettled))
+                parts.append(f"{len(self._unsettled):,} {batches} unsettled")
+            if len(ledger) and ledger.has_tasks:
+                tasks = len(np.unique(ledger.tasks))
+                parts.append(f"{tasks:,} {_plural('task', tasks)}")
+            where = "" if storage.device is None else f" on {storage.device}"
+            parts.append(f"{storage.nbytes:,} bytes in {type(storage).__name__}{where}")
+            return f"{type(self).__name__}({self.policy!r}: {', '.join(parts)})"
+
+    def __len__(self) -> int:
+        self._finish()
+        return len(self._ledger)
+
+    @property
+    def available(self) -> int:
+        """How many examples may be sampled: all held, or those of the tasks that have ended."""
+        self._finish()
+        return self._ledger.available
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tensors that the storage has allocated."""
+        with self._lock:
+            self._settle()
+            return self.storage.nbytes
+
+    def add(
+        self,
+        batch: Batch,
+        *,
+        tasks: int | Integers | None = None,
+        labels: Integers | None = None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+    ) -> None:
+        """Offer a batch; the policy decides what stays. O(batch), whatever the memory holds.
+
+        ``labels`` are by default a tuple's last tensor, if that is one-dimensional and of integers.
+        ``ids`` are strings, or integers of at most 512 bits; one that is held already is updated,
+        one that was erased is passed over. ``tags`` are JSON scalars by name: one mapping for all,
+        or one for each example. Tensors may be of any dtype whose values torch can copy; values
+        that are not finite are refused unless the memory was made to allow them.
+        """
+        self.file(self.prepare(batch, tasks=tasks, labels=labels, ids=ids, tags=tags))
+
+    def prepare(
+        self,
+        batch: Batch,
+        *,
+        tasks: int | Integers | None = None,
+        labels: Integers | None = None,
+        ids: Ids | None = None,
+        tags: Tags | Sequence[Tags | None] | None = None,
+    ) -> Prepared:
+        """Refuse a batch that `add` would refuse, and change nothing; `file` does the rest of it.
+
+        So a training step can check its batch before it is learnt, and remember it afterwards.
+        Nothing waits for a device: whether the values of a batch on one are finite is in
+        ``finite``, for the caller of `file`.
+        """
+        with self._lock:
+            self._finish()
+            tensors = self.storage.check(batch)
+            labels = self.storage.labels(batch) if labels is None else labels
+            size = tensors[0].shape[0]
+            metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
+            if self.max_bytes is not None and not self.storage.rows:
+                _check_budget(self.max_bytes, example_nbytes(tensors))
+            finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
+            return Prepared(batch, tensors, metadata, size, self.storage.examples, finite)
+
+    def file(self, prepared: Prepared, *, valid: Tensor | None = None) -> None:
+        """Add what `prepare` has checked: all of it or, where it is interrupted, nothing.
+
+        With ``valid``, a bool without dimensions on any device, the batch is added where that and
+        ``prepared.finite`` are true, and neither is waited for: the rows are written or left by the
+        device, and the ledger, which is on the host, goes ahead until `settle` reads the flags.
+        From the first batch that is not valid on, none is added until `settle` has returned how
+        many there were. Until then `sample`, `references`, ``len`` and ``available`` go by the
+        ledger, so what they give after a batch that is not valid is worth nothing; everything else
+        settles first. A storage on the host has to wait for batches of a device anyway, and is
+        settled at once.
+
+        Without ``valid``, values that are not finite are refused.
+        """
+        if valid is not None:
+            _check_flag(valid)
+        if not prepared.size:
+            return
+        with self._lock:
+            self._finish()
+            if valid is None:
+                if self._unsettled:
+                    self._read_flags()
+                if prepared.finite is not None and not prepared.finite:
+                    raise _not_finite(self.storage.values(prepared.tensors))
+            else:
+                wanted, valid = self._chain(valid, prepared)
+                if not wanted:
+                    return
+            ledger, storage = self._ledger, self.storage
+            # Another batch may have come first, or all that were there have gone.
+            if prepared.examples is not storage.examples:
+                storage.check(prepared.batch)
+            ledger.check(prepared.metadata)
+            try:  # as in `_erase`: one more call would cost every step
+                ledger.begin()
+                if valid is not None:
+                    ledger.note(self._draws.go_back, self._draws.mark())
+                if len(ledger) + prepared.size > storage.rows:
+                    self._make_room(prepared)
+                slots = ledger.file(prepared.metadata)
+                self._write(storage.stage(slots, prepared.tensors, ledger.moves, valid), valid)
+            except BaseException:
+                self._finish()
+                raise
+
+    def _chain(self, valid: Tensor, prepared: Prepared) -> tuple[bool, Tensor | None]:
+        """Return whether to file a batch, and by which flag; by none where it is known already."""
+        if len(self._unsettled) >= _MOST:
+            self._settle()
+        if not self._undone:
+            if prepared.finite is not None:
+                valid = valid.to(prepared.finite.device) & prepared.finite
+            device = self.storage.device_for(prepared.tensors)
+            if device.type != "cpu" or valid.is_cpu:
+                valid = valid.to(device)
+                return True, valid & self._unsettled[-1].valid if self._unsettled else valid
+            self._settle()
+            if not self._undone and valid:
+                return True, None
+        self._undone += 1
+        return False, None
+
+    def settle(self) -> int:
+        """Find out which batches were filed as not ``valid``, and go back to before the first.
+
+        The memory is then, bit for bit, what it was when that batch was to be filed: no later one
+        of those that were filed by a flag has left a trace, nor has any sample that was drawn
+        since. All flags are read at once. Returns how many batches have been undone since it was
+        last called.
+        """
+        with self._lock:
+            self._settle()
+            undone, self._undone = self._undone, 0
+            return undone
+
+    def _settle(self) -> None:
+        """Do what everything does first that has to know which batches are there."""
+        self._finish()
+        self._read_flags()
+
+    def _read_flags(self) -> None:
+        if self._unsettled:
+            flags = [each.valid for each in self._unsettled]
+            kept = int(torch.stack(flags).sum())  # each is true only if those before it are
+            self._withdraw(kept, self._undone + len(flags) - kept)
+
+    def _withdraw(self, kept: int, undone: int) -> None:
+        """Undo all unsettled batches but the first ones; this too may be done again."""
+        self._redo = (self._withdraw, kept, undone)
+        while len(self._unsettled) > kept:
+            undo(self._unsettled[-1].journal)
+            self._unsettled.pop()
+        # In one step, so that an interruption never leaves one without the other.
+        vars(self).update(_unsettled=[], _undone=undone, _redo=None)
+
+    def _write(self, staged: Staged, valid: Tensor | None = None) -> None:
+        """End a change: overwrite the rows. What interrupts this no longer undoes the change.
+
+        Whatever is left of it is then done by `_finish`: all of this may be done again.
+        """
+        self._redo = (self._write, staged, valid)
+        self.storage.commit(staged)
+        if valid is not None:
+            self._keep(valid)
+        self._ledger.commit()
+        self._doubtful = ()
+        self._redo = None
+
+    def _keep(self, valid: Tensor) -> None:
+        """Keep what undoes a change, until its flag is read; once, however often this is done."""
+        noted, unsettled = self._ledger.noted(), self._unsettled
+        if noted and not (unsettled and unsettled[-1].journal[0] is noted[0]):
+            unsettled.append(_Unsettled(valid, noted))
+
+    def _finish(self) -> None:
+        """Finish the last change, if an interruption or an error has left it unfinished.
+
+        It is undone before its first row was written, and made afterwards. Where rows cannot be
+        written, it is undone too, and the examples in these rows are given up.
+        """
+        if self._redo is None and not self._ledger.journal and not self._doubtful:
+            return
+        with self._lock:  # which another thread holds while it makes a change
+            own = Memory
+            refuse_within(
+                self, own.file, own._erase, own._withdraw, own._replace, own._write, own._finish
+            )
+            if self._redo is not None:
+                call, *arguments = self._redo
+                try:
+                    call(*arguments)
+                except Exception:
+                    if call != self._write:
+                        raise
+                    written = [(row, target.tolist()) for row, target, _ in arguments[0]]
+                    # In one step, so that an interruption never leaves one without the other.
+                    vars(self).update(_redo=None, _doubtful=(*self._doubtful, *written))
+            self._ledger.undo()
+            if self._doubtful:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Let the examples leave whose rows may have been written in part, and clear these rows."""
+        self._read_flags()  # what undoes a batch is right for the ledger as that has left it
+        ledger, slots = self._ledger, self.storage.in_use(self._doubtful)
+        ledger.begin()
+        ledger.release([ledger.ids[slot] for slot in slots if slot < len(ledger)])
+        none = np.empty(0, np.int64)
+        moves = ledger.moves or Moves(none, none, len(ledger), len(ledger))
+        last = max([moves.previous, *(slot + 1 for slot in slots)])
+        try:
+            self._write(self.storage.stage([], [], moves._replace(previous=last)))
+        except Exception as error:
+            raise EngramError(
+                f"The memory's rows cannot be written ({error}); until they can be, nothing of it "
+                "can be read."
+            ) from error
+
+    def _make_room(self, prepared: Prepared) -> None:
+        """Allocate rows before the ledger changes."""
+        rows, needed = self.storage.rows, len(self._ledger) + prepared.size
+        if rows and rows == self._ledger.capacity:
+            return
+        self._ledger.note(vars(self.storage).update, dict(vars(self.storage)))
+        if self.max_bytes is not None and not rows:
+            self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
+        rows = self._ledger.rows(max(needed, 2 * rows), at_once=self.max_bytes is not None)
+        self.storage.resize(rows, prepared.batch)
+
+    def end_task(self) -> None:
+        """Seal: everything held may be sampled from now on."""
+        with self._lock:
+            self._settle()
+            self._ledger.end_task()
+
+    @overload
+    def sample(self, count: int, by_task: Literal[False] = False) -> Sample | None: ...
+    @overload
+    def sample(self, count: int, by_task: Literal[True]) -> dict[int, Sample] | None: ...
+    def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
+        """Return ``count`` examples drawn without replacement, in a random order.
+
+        All of them, in the order of their slots, if there are no more. With ``by_task``: up to
+        ``count`` of each task. None where nothing is available.
+        """
+        with self._lock:
+            self._finish()
+            draws = self._draw(count, by_task, in_order=False)
+            samples = {task: self._read(slots) for task, slots in draws.items()}
+        if by_task:
+            return samples or None
+        return samples.get(_POOLED)
+
+    def references(
+        self, count: int, *, by_task: bool, with_tasks: bool
+    ) -> list[tuple[Batch, Tensor | None]]:
+        """Return the batches of a `sample`, and their tasks if asked for.
+
+        That is all that a training step looks at; the rest of a sample takes it a fifth longer. As
+        it reads each batch in one pass, the examples come in the order of their slots: so they are
+        read a fifth faster.
+        """
+        place, read = self.storage.place, self.storage.read
+        with self._lock:
+            self._finish()
+            with_tasks = with_tasks and self._ledger.has_tasks
+            return [
+                (
+                    read(place(slots)),
+                    place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
+                )
+                for slots in self._draw(count, by_task, in_order=True).values()
+            ]
+
+    def _draw(self, count: int, by_task: bool, *, in_order: bool) -> dict[int, Tensor]:
+        """Return slots drawn without replacement: of each task, or of all; none of nothing."""
+        if type(count) is not int or count < 0:
+            count = natural("count", count)
+        available = self._ledger.available
+        if not available:
+            return {}
+        if not by_task:
+            return {_POOLED: self._draws.take(count, available, in_order=in_order)}
+        draws = {
+            task: slots[draw(len(slots), count, self._draws.generator, shuffle=True)]
+            for task, slots in self._ledger.slots_by_task().items()
+        }
+        return {
+            task: torch.from_numpy(np.sort(slots) if in_order else slots)
+            for task, slots in draws.items()
+        }
+
+    def _columns(self) -> list[Tensor]:
+        """Return the tasks, the labels and the numbers by slot, as tensors on the host."""
+        if self._table is not self._ledger.table:
+            # The views first: an interruption never leaves those of another table.
+            self._views = [torch.from_numpy(column) for column in self._ledger.table]
+            self._table = self._ledger.table
+        return self._views
+
+    def _read(self, slots: Tensor) -> Sample:
+        ledger, place = self._ledger, self.storage.place
+        batch = self.storage.read(place(slots))
+        tasks, labels, numbers = (column.index_select(0, slots) for column in self._columns())
+        return Sample(
+            batch,
+            place(tasks) if ledger.has_tasks else None,
+            place(labels) if ledger.has_labels else None,
+            numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
+        )
+
+    def examples(self) -> Iterator[Example]:
+        """Iterate over the metadata of everything that is held now, in slot order."""
+        with self._lock:
+            self._settle()
+            return iter(list(self._ledger.examples()))
+
+    def read(self, slots: Integers) -> Sample:
+        """Return the examples in these slots, available or not."""
+        wanted = np.array(integers("slots", slots, None), np.int64)
+        with self._lock:
+            self._settle()
+            if not len(self) or ((wanted < 0) | (wanted >= len(self))).any():
+                raise EngramError(
+                    f"The memory holds the slots 0 to {len(self) - 1}; not {shown(slots)}."
+                )
+            return self._read(torch.from_numpy(wanted))
+
+    def erase(
+        self, ids: Ids | None = None, where: Where | None = None, reason: str = ""
+    ) -> Erasure:
+        """Erase examples for good, by id or by metadata, and return the record of it.
+
+        ``where`` is a function of an `Example`, or the values its fields must have:
+        ``{"task": 3, "label": 7, "tags": {"customer": "x"}}``. An id that is not held is recorded
+        too, and never enters. What interrupts it finds all of it erased and recorded, or nothing.
+        """
+        if not isinstance(reason, str):  # it is saved with the memory
+            raise EngramError(f"reason is {shown(reason)}; give a string.")
+        with self._lock:
+            self._settle()
+            leaving = self._ledger.selected(ids, where)
+            when = datetime.now(UTC).isoformat(timespec="seconds")
+            record = Erasure(when, tuple(leaving), reason)
+            self._erase(record)
+            return record
+
+    def _erase(self, record: Erasure) -> None:
+        """Let examples leave the ledger, record it, and clear their rows."""
+        ledger = self._ledger
+        try:
+            ledger.begin()
+            moves = ledger.drop(record.ids)
+            ledger.note(self.erasures.__delitem__, slice(len(self.erasures), None))
+            self.erasures.append(record)
+            self._write(self.storage.stage([], [], moves))
+        except BaseException:
+            self._finish()
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of everything as tensors and JSON values, the generators included."""
+        with self._lock:
+            self._settle()
+            state = self._state()
+            rows = state["storage"]["rows"]
+            rows.update({place: tensor.clone() for place, tensor in rows.items()})
+            return state
+
+    def _state(self) -> dict[str, Any]:
+        """Return `state_dict` with the storage's own rows: for a file, they need no copy."""
+        return {
+            "max_bytes": self.max_bytes,
+            "draws": to_tensors(self._draws.state_dict()),
+            "erasures": torch.from_numpy(to_bytes(self.erasures)),
+            "ledger": to_tensors(self._ledger.state_dict()),
+            "storage": self.storage.state_dict(len(self)),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict` of the same policy and kind of storage, bit for bit."""
+        names = {"max_bytes", "draws", "erasures", "ledger", "storage"}
+        if not isinstance(state, Mapping) or state.keys() != names:
+            held = [*state] if isinstance(state, Mapping) else shown(state)
+            raise EngramError(f"A memory's state holds {sorted(names)}, and this one {held}.")
+        with UntrustedInput():
+            ledger, draws = Ledger(self.policy), Draws(0)
+            ledger.lock = self.storage.lock
+            ledger.load_state_dict(to_arrays(state["ledger"]))
+            draws.load_state_dict(to_arrays(state["draws"]))
+            erasures = _load_erasures(from_bytes(state["erasures"].cpu().numpy()))
+            parts = {
+                "_ledger": ledger,
+                "_draws": draws,
+                "erasures": erasures,
+                "max_bytes": state["max_bytes"],
+            }
+            with self._lock:
+                self._settle()
+                try:
+                    self._replace(self._filled(state, ledger), parts)
+                except BaseException:
+                    self._finish()
+                    raise
+
+    def _replace(self, storage: dict[str, Any], parts: dict[str, Any]) -> None:
+        """Take over what a state holds; what interrupts this no longer undoes it."""
+        self._redo = (self._replace, storage, parts)
+        vars(self.storage).update(storage)
+        vars(self).update(parts)
+        self._redo = None
+
+    def _filled(self, state: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+        """Return what the storage is when it is filled with as many rows as the ledger knows."""
+        max_bytes, stored = state["max_bytes"], state["storage"]
+        if max_bytes is not None:
+            positive("max_bytes", max_bytes)
+        lengths = {len(rows) for rows in stored["rows"].values()}
+        shapeless = not lengths or stored["structure"] is None
+        if lengths - {len(ledger)} or (len(ledger) and shapeless):
+            raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
+        rows = ledger.rows(len(ledger), at_once=max_bytes is not None)
+        filled = object.__new__(type(self.storage))
+        vars(filled).update(vars(self.storage))
+        filled.load_state_dict(stored, rows)
+        return vars(filled)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one safetensors file; a failure leaves an older file as it was.
+
+        An `IndexStorage` saves its indices, not the data.
+        """
+        with self._lock:  # no row may change between the checksum and the writing
+            self._settle()
+            files.write(path, self._state())
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: torch.device | str | None = None,
+        *,
+        storage: TensorStorage | None = None,
+        allow_nonfinite: bool = False,
+    ) -> Memory:
+        """Return the memory that `save` wrote; it goes on as the saved one would have, bit for bit.
+
+        ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
+        of the same data. ``allow_nonfinite`` is for what is added from now on.
+        """
+        with UntrustedInput():
+            state = files.read(path)
+            if state["storage"]["kind"] == "indices" and storage is None:
+                raise EngramError(
+                    f"The memory {path} holds indices into data; give storage=IndexStorage(data)."
+                )
+            policy = policy_from_json(state["ledger"]["policy"])
+            memory = cls(
+                policy,
+                TensorStorage(device) if storage is None else storage,
+                allow_nonfinite=allow_nonfinite,
+            )
+            memory.load_state_dict(state)
+            return memory
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return a copy of what may change: it is read later than it is asked for."""
+        with self._lock:
+            parts = self._parts()
+            changing = {name: parts.pop(name) for name in ("_ledger", "_draws", "erasures")}
+            return {**parts, **copy.deepcopy(changing), "storage": copy.copy(self.storage)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = self._ledger.lock = self.storage.lock
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
+        """Return a copy of everything as it is between two changes."""
+        with self._lock:
+            return deep_copy(self, self._parts(), memo)
+
+    def _parts(self) -> dict[str, Any]:
+        """Return all but the views and the lock: those of a copy are its own."""
+        self._settle()
+        parts = {**vars(self), "_table": None, "_views": [], "_unsettled": []}
+        del parts["_lock"]
+        return parts

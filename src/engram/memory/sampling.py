@@ -1,0 +1,102 @@
+"""Draws without replacement, and many of them ahead of their time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.memory.slots import Indices
+
+_MOST = 32
+
+Mark: TypeAlias = tuple[Mapping[str, Any], tuple[int, int], int, tuple[tuple[Tensor, Tensor], ...]]
+"""The generator's state, the question, the size of the next block, and what was drawn ahead."""
+
+
+def draw(
+    available: int, count: int, generator: np.random.Generator, *, shuffle: bool = False
+) -> Indices:
+    """Return ``count`` of 0..available-1 without replacement, all in order if there are fewer.
+
+    Which ones is random either way; in what order, only if they are to ``shuffle``.
+    """
+    if count >= available:
+        return np.arange(available)
+    return generator.choice(available, count, replace=False, shuffle=shuffle)
+
+
+class Draws:
+    """Draws without replacement, made in blocks while the question stays the same.
+
+    Between two training steps everything has left the processor's caches, and one draw alone costs
+    many times what it does among others. A block doubles with each one used up, so that a memory
+    which grows at every step draws nothing in vain.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng((seed, 1))
+        self._question = (0, 0)  # how many of how many
+        self._ahead: deque[tuple[Tensor, Tensor]] = deque()  # as drawn, and in order
+        self._block = 1
+
+    def take(self, count: int, available: int, *, in_order: bool) -> Tensor:
+        """Return ``count`` slots of 0..available-1, all if there are fewer: as drawn, or in order.
+
+        All of them are always in order.
+        """
+        if count >= available:
+            return torch.arange(available, device="cpu")
+        if self._question != (count, available):
+            self._ahead.clear()  # first: an interruption never leaves answers to another question
+            self._question, self._block = (count, available), 1
+        if not self._ahead:
+            block = [
+                draw(available, count, self.generator, shuffle=True) for _ in range(self._block)
+            ]
+            self._put(np.stack(block))
+            self._block = min(2 * self._block, _MOST)
+        return self._ahead.popleft()[in_order]
+
+    def _put(self, drawn: Indices) -> None:
+        """Put draws [n, count] behind those that are ahead."""
+        both = (torch.from_numpy(slots).unbind() for slots in (drawn, np.sort(drawn)))
+        self._ahead.extend(zip(*both, strict=True))
+
+    def mark(self) -> Mark:
+        """Return what `go_back` needs to draw again what is drawn from now on."""
+        return self.generator.bit_generator.state, self._question, self._block, tuple(self._ahead)
+
+    def go_back(self, mark: Mark) -> None:
+        """Go back to a `mark`."""
+        self.generator.bit_generator.state, self._question, self._block, ahead = mark
+        self._ahead = deque(ahead)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the generator's state and what was drawn ahead of it."""
+        count, available = self._question
+        ahead = np.array([drawn.numpy() for drawn, _ in self._ahead], np.int64)
+        return {
+            "generator": self.generator.bit_generator.state,
+            "available": available,
+            "ahead": ahead.reshape(len(self._ahead), count),
+            "block": self._block,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict`, bit for bit."""
+        ahead, available, block = state["ahead"], state["available"], state["block"]
+        numbers = type(available) is int and available >= 0 and type(block) is int
+        if not numbers or not 0 < block <= _MOST or ahead.dtype != np.int64 or ahead.ndim != 2:
+            raise EngramError("The state has draws of other numbers than a memory's.")
+        if ((ahead < 0) | (ahead >= available)).any():
+            raise EngramError("The state has slots drawn ahead that hold no example.")
+        self.generator.bit_generator.state = state["generator"]
+        self._question, self._block = (ahead.shape[1], available), block
+        self._ahead.clear()
+        self._put(ahead.copy())

@@ -1,0 +1,141 @@
+"""Every way to a Gram matrix and a mixture leads to the products of the whole vectors."""
+
+import pytest
+import torch
+from torch import nn
+
+import engram
+from engram.rules import Rule
+from unwaited import unwaited
+
+SHAPES = [(4, 3), (4,), (2, 2, 5), (), (0, 3)]
+
+
+class Given(Rule):
+    """The rule whose weights are given."""
+
+    reference = "per task"
+
+    def __init__(self, weights, *, needs_gram=True):
+        self.weights = weights
+        self.needs_gram = needs_gram
+
+    def _weigh(self, losses, _):
+        return torch.tensor(self.weights, dtype=losses.dtype)
+
+
+@pytest.fixture(params=["host", "device"])
+def _place(request, monkeypatch):
+    """Compute in plain numbers, as on a CPU, and in tensors that are not read back, as on a GPU."""
+    if request.param == "device":
+        unwaited(monkeypatch)
+
+
+def rows(count, dtype=torch.float64, reached=True):
+    """Return rows of gradients; each misses another parameter where not all are reached."""
+    generator = torch.Generator().manual_seed(count)
+    made = [
+        [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in SHAPES]
+        for _ in range(count)
+    ]
+    for place, row in enumerate(made):
+        if not reached:
+            row[place % 3] = None
+    return made
+
+
+def vector(gradient):
+    """Return a gradient as one whole vector, zeros where a parameter is not reached."""
+    pairs = zip(gradient, SHAPES, strict=True)
+    parts = [torch.zeros(shape) if part is None else part for part, shape in pairs]
+    return torch.cat([part.double().flatten() for part in parts])
+
+
+def mixed(given, rule, shapes=SHAPES):
+    """Mix losses that are linear, with these gradients; return the mix and what is in ``.grad``."""
+    dtype = next(part.dtype for part in given[0] if part is not None)
+    parameters = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in shapes]
+    mixer = engram.GradientMixer(torch.optim.SGD(parameters, lr=0.1), rule, check_finite=0)
+    for number, row in enumerate(given):
+        terms = zip(row, parameters, strict=True)
+        loss = sum((part * each).sum() for part, each in terms if part is not None)
+        mixer.backward(loss, row=number or "current", value=1.0)
+    return mixer.mix(), [parameter.grad for parameter in parameters]
+
+
+@pytest.mark.usefixtures("_place")
+@pytest.mark.parametrize("reached", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [1.0],
+        [1.0, 0.0],
+        [1.0, -2.0],
+        [0.5, 0.0],
+        [0.5, -2.0],
+        [0.0, 1.0],
+        [0.5, 0.0, 2.0],
+        [-0.5, 1.0, 0.0, 0.25, 2.0],
+    ],
+)
+def test_gram_and_mixture_are_those_of_the_whole_vectors(weights, dtype, reached):
+    given = rows(len(weights), dtype, reached)
+    whole = torch.stack([vector(row) for row in given])
+    mix, gradient = mixed(given, Given(weights))
+    assert mix.gram.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    torch.testing.assert_close(mix.gram.double(), whole @ whole.T, rtol=1e-5, atol=1e-5)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    expected = torch.tensor(weights, dtype=torch.float64) @ whole
+    torch.testing.assert_close(vector(gradient), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.usefixtures("_place")
+@pytest.mark.parametrize("weights", [[0.0, 1.0], [0.5, 2.0]])
+@pytest.mark.parametrize("trouble", [torch.inf, torch.nan])
+def test_trouble_in_the_current_row_is_in_the_mixture_too(weights, trouble):
+    given = rows(2)
+    given[0][0][1, 1] = trouble
+    _, gradient = mixed(given, Given(weights, needs_gram=False))
+    assert not gradient[0][1, 1].isfinite()
+    assert gradient[1].isfinite().all()
+
+
+@pytest.mark.usefixtures("_place")
+def test_nothing_is_trained():
+    frozen = torch.ones(3)
+    mixer = engram.GradientMixer(torch.optim.SGD([frozen], lr=0.1), Given([1.0, 2.0]))
+    for row in ("current", "memory"):
+        mixer.backward(torch.ones(1, requires_grad=True).sum(), row=row)
+    assert mixer.mix().gram.tolist() == [[0, 0], [0, 0]]
+    assert frozen.grad is None
+
+
+@pytest.mark.usefixtures("_place")
+def test_a_parameter_without_elements_shares_no_memory():
+    mix, _ = mixed([[torch.empty(0)], [torch.empty(0)]], Given([1.0, 2.0]), [(0,)])
+    assert mix.gram.tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.usefixtures("_place")
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("trouble", [1e30, torch.inf, torch.nan])
+def test_products_out_of_range_stay_so_and_warn_of_nothing(trouble, count):
+    """The tests make a warning an error."""
+    given = [[torch.full((3,), trouble)], *([torch.ones(3)] for _ in range(count - 1))]
+    mix, _ = mixed(given, Given([1.0] * count), [(3,)])
+    whole = torch.stack([row[0] for row in given])
+    products = (whole.unsqueeze(1) * whole).sum(-1)
+    torch.testing.assert_close(mix.gram, products, equal_nan=True)
+    assert not mix.gram[0, 0].isfinite()
+
+
+@pytest.mark.usefixtures("_place")
+def test_a_large_half_precision_gradient_is_widened_piece_by_piece():
+    """A piece has 2**22 elements: what is at both sides of its end counts, and counts once."""
+    piece = 2**22
+    whole = torch.zeros(2, 2 * piece + 5, dtype=torch.bfloat16)
+    places = torch.tensor([0, piece - 1, piece, 2 * piece - 1, 2 * piece, 2 * piece + 4])
+    whole[:, places] = torch.tensor([[1.0, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1]]).to(whole.dtype)
+    mix, _ = mixed([[row] for row in whole], Given([1.0, 0.0]), [whole.shape[1:]])
+    assert mix.gram.tolist() == [[91, 56], [56, 91]]
