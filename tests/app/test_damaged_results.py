@@ -159,7 +159,7 @@ def test_all_is_verified_and_the_whole_ones_can_be_saved(
         whole, choices = store.rows(), store.choices()
     code, out, _ = command("--verify", "--store", filled)
     assert code == 0
-    told = "whole are 12 of 12 results, 1 of 1 choice and 0 of 0 files of step records."
+    told = "12 of 12 results, 1 of 1 choice and 0 of 0 files of step records are whole."
     assert out == f"{filled}: {told}\n"
     _, number = damage_a_row(filled, make_row)
     write_steps(whole[0].address, filled, {"k2": np.ones(3)})
@@ -168,7 +168,7 @@ def test_all_is_verified_and_the_whole_ones_can_be_saved(
     assert code == 1
     first, last = out.splitlines()
     assert first == f"Row {number}: its digest is not that of its contents."
-    assert "whole are 12 of 13 results, 1 of 1 choice and 1 of 1 file of step records" in last
+    assert "12 of 13 results, 1 of 1 choice and 1 of 1 file of step records are whole" in last
     assert str(lines) in err
     with Store(tmp_path / "new.sqlite") as new:
         found = read_contents(lines)

@@ -20,7 +20,7 @@ def test_a_dry_run_says_what_would_run_and_makes_nothing(ask_study, study, tmp_p
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0] == "Mine"
     assert "permuted-mnist 2 55,000 mega-ii 3 3 unknown unknown" in lines
-    assert re.search(r"8 of 8 runs to do on cpu.*: how long is unknown, as nothing", out)
+    assert re.search(r"8 of 8 runs to do on cpu.*: how long is unknown, as no run", out)
     assert "*" not in out
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
@@ -38,7 +38,8 @@ def test_what_no_store_can_tell_is_told_by_what_was_published(ask_study, study, 
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "permuted-mnist 2 55,000 mega-ii 3 3 30 s* 90 s*" in lines
     assert "permuted-mnist 2 55,000 a-gem 3 3 unknown unknown" in lines
-    assert "* Nothing like it is in the store; so long it took on a core of ours." in lines
+    published = "this is the time of a published one, on one CPU core."
+    assert f"* The store has no run like it; {published}" in lines
 
 
 @pytest.mark.usefixtures("unpublished")

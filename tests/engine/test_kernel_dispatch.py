@@ -67,8 +67,8 @@ def test_whatever_goes_wrong_at_the_trial_there_is_a_way_without(monkeypatch):
 
 
 def test_asked_for_first_without_gradients_the_trial_goes_well_all_the_same(monkeypatch):
-    woken = []
-    monkeypatch.setattr(torch.autograd, "grad", lambda output, _: woken.append(output))
+    started = []
+    monkeypatch.setattr(torch.autograd, "grad", lambda output, _: started.append(output))
     with torch.inference_mode():
-        kernels._wake_autograd(torch.device("cpu"))
-    assert woken[0].requires_grad
+        kernels._start_autograd(torch.device("cpu"))
+    assert started[0].requires_grad

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
-from engram.lab.engine import replay_plan
 from engram.lab.plan import generator, subsets
 
 
@@ -49,14 +47,3 @@ def test_subsets_are_the_beginnings_of_shuffles():
             other = place + jump
             cards[place], cards[other] = cards[other], cards[place]
         assert drawn.tolist() == cards[:5]
-
-
-@pytest.mark.parametrize("room", [1, 100, 2**25])
-@pytest.mark.parametrize(("rows", "count", "size"), [(70, 8, 9), (3, 256, 257), (1, 1, 1000)])
-def test_many_runs_at_once_draw_the_same(rows, count, size, room, monkeypatch):
-    monkeypatch.setattr(replay_plan, "_ROOM", room)
-    alone = [subsets(generator(seed, "test"), rows, count, size) for seed in range(3)]
-    sources = [generator(seed, "test") for seed in range(3)]
-    drawn = replay_plan.shuffled(sources, rows, count, size, torch.device("cpu"))
-    assert drawn.dtype == torch.int64
-    assert (drawn.numpy() == np.stack(alone)).all()

@@ -270,9 +270,8 @@ class Guard:
                 del optimizer.found_inf  # type: ignore[attr-defined]
             else:
                 optimizer.found_inf = before.found_inf  # type: ignore[attr-defined]
-            for (
-                each
-            ) in before.without_state:  # SGD allocates momentum, and leaves it so in a skipped step
+            for each in before.without_state:
+                # SGD allocates its momentum even in a step that it skips, and leaves it unfilled.
                 momentum = optimizer.state.get(each, {}).get("momentum_buffer")
                 if momentum is not None:
                     momentum.masked_fill_(bad.to(momentum.device), 0)

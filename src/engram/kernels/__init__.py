@@ -18,7 +18,7 @@ __all__ = ["starting", "takes_kernels", "triton_works"]
 
 
 def takes_kernels(tensor: Tensor) -> bool:
-    """Whether a tensor is a GPU's own, and neither a stand-in for one nor a batch in disguise."""
+    """Whether a tensor is a plain one of a GPU: no subclass, none of torch.func's, not compiled."""
     if not tensor.is_cuda or type(tensor) is not Tensor or torch.compiler.is_compiling():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
@@ -58,7 +58,7 @@ def _start(device: str) -> None:
 def _works(device: torch.device) -> bool:
     """Try it; Triton may be missing, or the C compiler that it needs."""
     with suppress(Exception):
-        _wake_autograd(device)
+        _start_autograd(device)
     try:
         from engram.kernels import trial
 
@@ -68,10 +68,10 @@ def _works(device: torch.device) -> bool:
     return True
 
 
-def _wake_autograd(device: torch.device) -> None:
-    """Let the thread that goes back along a GPU's graphs launch a kernel.
+def _start_autograd(device: torch.device) -> None:
+    """Let the thread of autograd's backward passes on a GPU launch its first kernel.
 
-    Of one that has not, cuBLAS warns before it multiplies.
+    If its first one is a product of matrices, cuBLAS warns.
     """
     with torch.inference_mode(False), torch.enable_grad():
         one = torch.ones(1, device=device, requires_grad=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 _PROGRAMS = 1056  # that share a batch of images out where its pixels are summed
 _ADDED = tl.constexpr(512)  # programs whose sums are added at once
-_SETTLED = 16  # channels whose sums one program adds
+_FINISHED_EACH = 16  # channels whose sums one program adds
 
 
 def forward(
@@ -42,10 +42,10 @@ def forward(
     programs = sums.shape[1]
     with torch.cuda.device_of(inputs):  # kernels go to the device in use
         _measure[(programs, tiles.across)](inputs, sums, *tiles.shape, **tiles.tile)
-        _settle[(tiles.settlers,)](
+        _finish_statistics[(tiles.finishing_programs,)](
             *(sums, programs, inputs, weight, bias, mean, variance, found, momentum, epsilon),
             *tiles.shape,
-            CHANNELS=_SETTLED,
+            CHANNELS=_FINISHED_EACH,
         )
         _normalise[tiles.grid](
             *(inputs, inputs if beside is None else beside, found, output, *tiles.shape),
@@ -82,8 +82,8 @@ def backward(
             TWO=other is not None,
             **tiles.tile,
         )
-        _settle_gradients[(tiles.settlers,)](
-            *(sums, programs, weight, found, learned, line, *tiles.shape), CHANNELS=_SETTLED
+        _finish_gradients[(tiles.finishing_programs,)](
+            *(sums, programs, weight, found, learned, line, *tiles.shape), CHANNELS=_FINISHED_EACH
         )
         _backward[tiles.grid](
             *(gradient if kept is None else kept, inputs, found, line, at_inputs, *tiles.shape),
@@ -118,9 +118,9 @@ class _Tiles(NamedTuple):
         return triton.cdiv(self.pixels, self.tile["PIXELS"]), self.across
 
     @property
-    def settlers(self) -> int:
-        """How many programs add up what the others have summed, `_SETTLED` channels each."""
-        count: int = triton.cdiv(self.channels, _SETTLED)
+    def finishing_programs(self) -> int:
+        """How many programs add up what the others have summed, `_FINISHED_EACH` channels each."""
+        count: int = triton.cdiv(self.channels, _FINISHED_EACH)
         return count
 
     @property
@@ -157,7 +157,7 @@ def _measure(inputs, sums, pixels, channels, PIXELS: tl.constexpr, CHANNELS: tl.
 
 
 @triton.jit(do_not_specialize_on_alignment=["weight", "bias", "mean", "variance"])
-def _settle(
+def _finish_statistics(
     sums,
     programs,
     inputs,
@@ -266,7 +266,7 @@ def _measure_gradients(
 
 
 @triton.jit(do_not_specialize_on_alignment=["weight"])
-def _settle_gradients(
+def _finish_gradients(
     sums, programs, weight, found, learned, line, pixels, channels, CHANNELS: tl.constexpr
 ):
     """Write the gradients of weight and bias, and the line p g + q x + s that the one at x is."""

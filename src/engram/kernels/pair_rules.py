@@ -1,6 +1,6 @@
 """A-GEM, MEGA-I and MEGA-II as one kernel: with torch's operations a rule is some thirty launches.
 
-Each formula is explained, and written for any number of rows' types, in its rule; see engram.rules.
+Each formula is explained in its rule, where it is written for tensors and plain numbers alike.
 
 Triton comes with torch for GPUs. Nothing here is imported without it.
 """

@@ -90,7 +90,7 @@ if hasattr(os, "register_at_fork"):  # where processes fork
 
 def deep_copy(original: Guarded, state: dict[str, Any], memo: dict[int, Any]) -> Guarded:
     """Return a copy with a deep copy of the state, for whoever holds the original's lock."""
-    twin = object.__new__(type(original))
-    memo[id(original)] = twin
-    twin.__setstate__(copy.deepcopy(state, memo))  # type: ignore[attr-defined]
-    return twin
+    duplicate = object.__new__(type(original))
+    memo[id(original)] = duplicate
+    duplicate.__setstate__(copy.deepcopy(state, memo))  # type: ignore[attr-defined]
+    return duplicate

@@ -28,10 +28,10 @@ class AGEM(PairRule):
     def _weigh_pair(
         self,
         losses: Pair,  # noqa: ARG002
-        lengths: tuple[Number, Number, Number],
+        products: tuple[Number, Number, Number],
         precision: torch.finfo,
     ) -> Pair:
-        _, product, square = lengths
+        _, product, square = products
         conflict = (product < 0) & (square >= precision.tiny)
         projection = keep(conflict, -product / square, 0.0)
         return 0 * product + 1, projection

@@ -55,7 +55,7 @@ class MEGA1(PairRule):
     def _weigh_pair(
         self,
         losses: Pair,
-        lengths: tuple[Number, Number, Number],  # noqa: ARG002
+        products: tuple[Number, Number, Number],  # noqa: ARG002
         precision: torch.finfo,  # noqa: ARG002
     ) -> Pair:
         current, reference = clip(losses[0], 0.0), clip(losses[1], 0.0)

@@ -32,8 +32,8 @@ class MEGA2(PairRule):
     authors' released code stops at π/2; the paper does not stop.
 
     ``least_area``: where |g|²|r|² − (g·r)² is at most this, the update is g. The authors' released
-    code has 1e-10, an absolute number, so it also leaves g alone once the memory is learned by
-    heart and r is rounding noise; without balance nothing else does.
+    code has 1e-10, an absolute number, so it also leaves g alone once the memory's loss is next
+    to 0 and r is rounding noise; without balance nothing else does.
 
     >>> import torch
     >>> orthogonal = torch.tensor([[4.0, 0.0], [0.0, 1.0]])
@@ -60,12 +60,12 @@ class MEGA2(PairRule):
         return self.balance
 
     def _weigh_pair(
-        self, losses: Pair, lengths: tuple[Number, Number, Number], precision: torch.finfo
+        self, losses: Pair, products: tuple[Number, Number, Number], precision: torch.finfo
     ) -> Pair:
         # An error e in the cosine is an error e / 4N² in |update|, for losses that sum to 1. Where
         # this would cost more than half of the digits, the direction counts as undefined.
         tolerance = math.sqrt(precision.eps)
-        current_square, product, reference_square = lengths
+        current_square, product, reference_square = products
         current_length, reference_length = root(current_square), root(reference_square)
         # Two divisions: the product of the lengths may overflow, or underflow.
         cosine = clip(product / current_length / reference_length, -1.0, 1.0)

@@ -40,7 +40,7 @@ class PairRule(Rule):
 
     @abstractmethod
     def _weigh_pair(
-        self, losses: Pair, lengths: tuple[Number, Number, Number], precision: torch.finfo
+        self, losses: Pair, products: tuple[Number, Number, Number], precision: torch.finfo
     ) -> Pair:
         """Return the two weights, from (l_t, l_ref) and (g·g, g·r, r·r).
 

@@ -27,7 +27,7 @@ from engram.lab import protocol
 _MOST_RUNS = 100_000  # of a study: they are listed one by one
 _COLUMNS = ("benchmark", "tasks", "examples", "method", "runs", "to do", "each", "in all")
 _TEXTS = ("benchmark", "method")
-_BORROWED = "*"  # marks a time that is another machine's
+_ELSEWHERE = "*"  # marks a time that is another machine's
 
 
 def reproduce(
@@ -123,8 +123,8 @@ def _command(target: str, seeds: int | None, device: str) -> str:
     return shlex.join(["engram", "reproduce", target, *more, "--device", device])
 
 
-class _Clock:
-    """How long runs take here or, where the store has nothing like them, where we ran them."""
+class _Durations:
+    """How long runs take: by this store or, where it has none like them, by published results."""
 
     def __init__(self, rows: Sequence[runs.Row], name: str) -> None:
         known = studies.published()
@@ -137,11 +137,13 @@ class _Clock:
         self._there = Timings(known, self.other)
 
     def seconds(self, each: Planned) -> tuple[float | None, str]:
-        """Return about how long one run takes, and the mark of a time that is borrowed."""
+        """Return about how long one run takes, and the mark of a time that is another machine's."""
         if not each.missing:
             return None, ""
         seconds = self._here.seconds(each.spec)
-        return (seconds, "") if seconds is not None else (self._there.seconds(each.spec), _BORROWED)
+        return (
+            (seconds, "") if seconds is not None else (self._there.seconds(each.spec), _ELSEWHERE)
+        )
 
 
 def _show_plan(
@@ -149,19 +151,19 @@ def _show_plan(
 ) -> None:
     """Print a line for each method in each setting, and what it comes to."""
     name, side_by_side = _device_name(device), runs.pool_size(device)
-    clock = _Clock(rows, name)
+    durations = _Durations(rows, name)
     title = one_line(study.title)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
-    known, unknown, borrowed = 0.0, 0, False
+    known, unknown, elsewhere = 0.0, 0, False
     for each in planned:
-        seconds, mark = clock.seconds(each)
+        seconds, mark = durations.seconds(each)
         if seconds is None:
             unknown += each.missing
         else:
             known += seconds * each.missing
-            borrowed = borrowed or bool(mark)
+            elsewhere = elsewhere or bool(mark)
         table.add_row(*map(Text, _line(each, seconds, mark)))
     console = stdout_console()
     console.print(table)
@@ -174,11 +176,10 @@ def _show_plan(
     elif not absent:
         summary += ": all of it is in the store"
     console.print(Text(f"{summary}."))
-    if borrowed:
-        where = "a core of ours" if clock.other == "cpu" else f"an {clock.other}"
-        console.print(
-            Text(f"{_BORROWED} Nothing like it is in the store; so long it took on {where}.")
-        )
+    if elsewhere:
+        where = "one CPU core" if durations.other == "cpu" else f"an {durations.other}"
+        sentence = "The store has no run like it; this is the time of a published one"
+        console.print(Text(f"{_ELSEWHERE} {sentence}, on {where}."))
     for sentence in absent:
         console.print(Text(f"Cannot be run: {sentence}"))
 
@@ -202,7 +203,7 @@ def _line(each: Planned, seconds: float | None, mark: str) -> list[str]:
 
 def _duration(seconds: float, missing: int, unknown: int) -> str:
     if unknown == missing:
-        return "how long is unknown, as nothing like it was ever made"
+        return "how long is unknown, as no run like it has been timed"
     rest = f", and an unknown time for {count(unknown, 'run')}" if unknown else ""
     return f"about {_time(seconds)}{rest}"
 

@@ -129,9 +129,10 @@ def verify(path: Path, *, export: Path | None, others: Mapping[str, object]) -> 
     for fault in found.faults:
         print(fault)
     print(
-        f"{path}: whole are {len(found.rows):,} of {count(found.seen['rows'], 'result')}, "
+        f"{path}: {len(found.rows):,} of {count(found.seen['rows'], 'result')}, "
         f"{len(found.choices):,} of {count(found.seen['choices'], 'choice')} and "
-        f"{len(found.step_files):,} of {count(found.seen['step_files'], 'file')} of step records."
+        f"{len(found.step_files):,} of {count(found.seen['step_files'], 'file')} of step records "
+        "are whole."
     )
     if export is not None:
         runs.write_lines([*found.rows, *found.choices], export)

@@ -8,8 +8,8 @@ from engram.app.runs.interrupts import Terminated
 from engram.app.runs.json_lines import Contents, check_new, read_contents, read_lines, write_lines
 from engram.app.runs.pool import pool_size
 from engram.app.runs.rows import Row, address, canonical, printable, record, stamp
-from engram.app.runs.step_files import DEFAULT_STORE, copy_steps, step_records, write_steps
-from engram.app.runs.store import Store
+from engram.app.runs.step_files import copy_steps, step_records, write_steps
+from engram.app.runs.store import DEFAULT_STORE, Store
 from engram.app.runs.verification import Verification, verify
 from engram.app.runs.worker import Run
 

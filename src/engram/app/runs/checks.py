@@ -94,13 +94,13 @@ def _size(count: float) -> str:
 def typed(name: str, value: object, types: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON object if it has these fields, of these types; float takes whole numbers."""
     if not isinstance(value, dict):
-        raise EngramError(f"{name} must be a JSON object, not {short(value)}.")
+        raise EngramError(f"{name} must be a JSON object, not {shown(value)}.")
     for key, kind in types.items():
         if key not in value:
             raise EngramError(f"{name} lacks the field {key!r}.")
         allowed = (int, float) if kind is float else kind
         if not isinstance(value[key], allowed) or isinstance(value[key], bool):
-            raise EngramError(f"{name}.{key} has the wrong type: {short(value[key])}.")
+            raise EngramError(f"{name}.{key} has the wrong type: {shown(value[key])}.")
     return value
 
 
@@ -120,13 +120,13 @@ def check_identity(identity: object) -> dict[str, Any]:
             raise EngramError(f"identity.{name} must be a plain name, not {checked[name]!r}.")
     for name in ("tasks", "examples", "passes"):
         if not 1 <= checked.get(name, 1) < 2**31:
-            given = short(checked[name])
+            given = shown(checked[name])
             raise EngramError(f"identity.{name} must be at least 1 and below 2^31, not {given}.")
     for entry in checked.get("numerics", ()):
         if not (isinstance(entry, int) and within(entry, MOST)):
-            raise EngramError(f"identity.numerics holds {short(entry)}, not a version's number.")
+            raise EngramError(f"identity.numerics holds {shown(entry)}, not a version's number.")
     if (split := checked.get("split", "training")) not in _SPLITS:  # files are called after it
-        raise EngramError(f"identity.split must be one of {_SPLITS}, not {short(split)}.")
+        raise EngramError(f"identity.split must be one of {_SPLITS}, not {shown(split)}.")
     check_settings("identity", checked["settings"])
     return checked
 
@@ -137,14 +137,14 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
         if not isinstance(value, str | int | float) or (
             isinstance(value, int) and abs(value) > MOST
         ):
-            raise EngramError(f"{name}.settings holds {short(value)}, not a setting.")
+            raise EngramError(f"{name}.settings holds {shown(value)}, not a setting.")
 
 
 def check_versions(versions: Mapping[str, Any]) -> None:
     """Refuse versions that are no texts."""
     for name, version in versions.items():
         if not isinstance(version, str):
-            raise EngramError(f"versions.{name} must be a text, not {short(version)}.")
+            raise EngramError(f"versions.{name} must be a text, not {shown(version)}.")
 
 
 def check_created(text: str) -> None:
@@ -161,7 +161,7 @@ def check_plain(value: object) -> None:
     JSON has none of these, but 1e999 is read as one.
     """
     if isinstance(value, str) and not value.isprintable():
-        raise EngramError(f"A row may hold printable text only, not {short(value)}.")
+        raise EngramError(f"A row may hold printable text only, not {shown(value)}.")
     if isinstance(value, float) and not math.isfinite(value):
         raise EngramError(f"A row may hold finite numbers only, not {value}.")
     if isinstance(value, dict):
@@ -176,9 +176,3 @@ def check_plain(value: object) -> None:
 def within(entry: object, most: float) -> bool:
     """Whether something read from JSON is a number from 0 to ``most``."""
     return isinstance(entry, int | float) and not isinstance(entry, bool) and 0 <= entry <= most
-
-
-def short(value: object) -> str:
-    """Return a value as a sentence can hold it."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -16,12 +16,11 @@ from engram.app.runs.checks import (
     check_plain,
     check_settings,
     check_versions,
-    short,
     typed,
     within,
 )
 from engram.app.runs.rows import canonical
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.lab.settings import Scalar
 
 CHOICE_FORMAT = "choice-1"  # distinguishes a line of JSON from a row, which has none
@@ -137,7 +136,7 @@ def _check_choice(fields: object) -> dict[str, Any]:
     """Return the fields of a choice if they are whole and sound; EngramError says what is wrong."""
     choice = typed("choice", fields, {"format": str})
     if choice["format"] != CHOICE_FORMAT:
-        raise EngramError(f"format must be {CHOICE_FORMAT!r}, not {short(choice['format'])}.")
+        raise EngramError(f"format must be {CHOICE_FORMAT!r}, not {shown(choice['format'])}.")
     typed("choice", choice, _CHOICE)
     check_known("choice", choice, _CHOICE)
     check_plain(choice)
@@ -159,5 +158,5 @@ def _check_trial(fields: object, seeds: int) -> None:
         raise EngramError(f"trial.values must have {seeds} entries, one for each seed.")
     for value in trial["values"]:
         if value is not None and not within(value, 100):
-            raise EngramError(f"trial.values holds {short(value)}, not a percentage.")
+            raise EngramError(f"trial.values holds {shown(value)}, not a percentage.")
     check_settings("trial", trial["settings"])

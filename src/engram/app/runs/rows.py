@@ -21,11 +21,10 @@ from engram.app.runs.checks import (
     check_known,
     check_plain,
     check_versions,
-    short,
     typed,
     within,
 )
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 
 if TYPE_CHECKING:
     from engram.lab.protocol import Outcome, Spec
@@ -182,7 +181,7 @@ def _check_row(fields: object) -> dict[str, Any]:
     if row["address"] != address(identity, row["seed"]):
         raise EngramError(f"address {row['address'][:10]!r} is not that of its identity and seed.")
     if not within(row["seconds"], _MOST_SECONDS):
-        given = short(row["seconds"])
+        given = shown(row["seconds"])
         raise EngramError(f"seconds must be at least 0 and at most {_MOST_SECONDS:g}, not {given}.")
     check_created(row["created"])
     check_versions(row["versions"])
@@ -213,14 +212,14 @@ def _check_outcome(outcome: Mapping[str, Any], tasks: int) -> None:
     check_known("outcome", outcome, _OUTCOME)
     for name, fact in outcome["facts"].items():
         if (wanted := _fact_fault(name, fact)) is not None:
-            raise EngramError(f"outcome.facts.{name} must be {wanted}, not {short(fact)}.")
+            raise EngramError(f"outcome.facts.{name} must be {wanted}, not {shown(fact)}.")
     for name in ("accuracy", "curve"):
         for row in outcome[name]:
             if not isinstance(row, list):
                 raise EngramError(f"outcome.{name} must be a list of lists.")
             for entry in row:
                 if not within(entry, 1) and not (name == "accuracy" and entry is None):
-                    raise EngramError(f"outcome.{name} holds {short(entry)}, not a fraction.")
+                    raise EngramError(f"outcome.{name} holds {shown(entry)}, not a fraction.")
     matrix = outcome["accuracy"]
     if len(matrix) != tasks or any(len(row) != tasks for row in matrix):
         raise EngramError(f"outcome.accuracy must have {tasks} rows of {tasks} entries.")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engram.app.runs.store import DEFAULT_STORE
 from engram.errors import EngramError
 from engram.files import whole_file
 
-DEFAULT_STORE = Path("engram-results/store.sqlite")
 _ADDRESS = re.compile("[0-9a-f]{64}")
 _FORMAT = "steps-2"
 _WITHOUT_CHECKSUM = "steps-1"  # as files were before

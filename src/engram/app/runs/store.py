@@ -18,6 +18,7 @@ from engram.app.runs.choices import Choice
 from engram.app.runs.rows import Row, canonical
 from engram.errors import EngramError
 
+DEFAULT_STORE = Path("engram-results/store.sqlite")
 VERSION = 2  # a store of a newer one is refused, one of an older one brought up to date
 APPLICATION = 0x456E6772  # "Engr", written into the file's header
 

@@ -1,4 +1,4 @@
-"""EWC: what matters is what the loss is curved along."""
+"""EWC: a penalty by the diagonal of the Fisher matrix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EwcSettings(PenaltySettings):
 
 
 class Ewc(Penalty):
-    """Ω is the diagonal of the Fisher matrix.
+    """The penalty λ Σ Ω (w − w*)² of `Penalty`, where Ω is the diagonal of the Fisher matrix.
 
     As run for the tables: s sums the squares of the batches' gradients; every N steps, before the
     step's own square is added, F <- 0.1 F + 0.9 s/N and s <- 0. At the end of a task Ω is F,

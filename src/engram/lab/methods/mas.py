@@ -1,4 +1,4 @@
-"""MAS: what matters is what the output is sensitive to."""
+"""MAS: a penalty by how sensitive the outputs are to each weight."""
 
 from __future__ import annotations
 

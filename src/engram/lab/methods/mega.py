@@ -84,7 +84,7 @@ register(
 _VARIES = ("learning_rate", "max_angle", "least_area")
 register(Entry("mega-ii", _mega2, Mega2Settings, PRESETS, varies=_VARIES))
 # With equal weights nothing but the released code's threshold keeps the ablation from stepping
-# along r once the memory is learned by heart and r is rounding noise, which can ruin a run.
+# along r once the memory's loss is next to 0 and r is rounding noise, which can ruin a run.
 register(
     Entry(
         "mega-ii-unbalanced",

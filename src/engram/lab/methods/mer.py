@@ -1,4 +1,4 @@
-"""MER: experience replay as a walk of single steps, of which Reptile keeps a part."""
+"""MER: experience replay in steps on single examples, of which Reptile keeps a part."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class MerSettings(MethodSettings):
 class Mer(Method):
     """Learns one example after another, each among draws from a reservoir (Riemer et al. 2019).
 
-    A walk takes one step of SGD for each single example of a sequence, in order. For every
-    incoming example, w₀ being the weights before it:
+    To step through a sequence is one step of SGD on each single example of it, in order. For
+    every incoming example, w₀ being the weights before it:
 
-    - Algorithm 6: walk through k − 1 draws, then the example; w <- w₀ + γ (w − w₀).
-    - Algorithm 1: s times, from w_b: walk through the example, then k − 1 draws;
+    - Algorithm 6: step through k − 1 draws, then the example; w <- w₀ + γ (w − w₀).
+    - Algorithm 1: s times, from w_b: step through the example, then k − 1 draws;
       w <- w_b + β (w − w_b). Then w <- w₀ + γ (w − w₀).
 
     Then the example is offered to the reservoir. Draws are with replacement, fresh for each
@@ -82,7 +82,7 @@ class Mer(Method):
         self._marked = marked
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
-        """Learn the batch's examples one by one; the loss is their mean when each was walked."""
+        """Learn the batch's examples one by one; the loss is their mean, each at its own step."""
         losses = []
         for i in range(batch.labels.shape[1]):
             place, one = step * self.settings.batch_size + i, slice(i, i + 1)
@@ -99,15 +99,15 @@ class Mer(Method):
         for of_round in rows.unbind(1):
             drawn = self.memory.drawn(of_round)
             if self._one_batch:
-                losses = self._walk([*drawn, example])[-1]
+                losses = self._step_through([*drawn, example])[-1]
             else:
                 before = self.parameters.clone()
-                losses = losses + self._walk([example, *drawn])[0] / self._rounds
+                losses = losses + self._step_through([example, *drawn])[0] / self._rounds
                 self._keep(before, self._beta)
         self._keep(start, self._gamma)
         return losses
 
-    def _walk(self, sequence: Sequence[Batch]) -> list[Tensor]:
+    def _step_through(self, sequence: Sequence[Batch]) -> list[Tensor]:
         losses = []
         for example in sequence:
             losses.append(self.rows.gradient(example, self._step))

@@ -1,4 +1,4 @@
-"""PI (synaptic intelligence): what matters is what brought the loss down along the way."""
+"""PI (synaptic intelligence): a penalty by how much each weight lowered the loss."""
 
 from __future__ import annotations
 

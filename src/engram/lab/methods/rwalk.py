@@ -1,4 +1,4 @@
-"""RWALK: EWC's curvature and a path score, together."""
+"""RWALK: a penalty by the Fisher matrix and a path score, together."""
 
 from __future__ import annotations
 
