@@ -206,3 +206,12 @@ def test_a_gram_matrix_is_as_precise_as_its_narrowest_gradient(narrow_first):
     losses = [narrow.sum() + wide.sum(), 2 * narrow.sum() + wide.sum()]
     parameters = [narrow, wide] if narrow_first else [wide, narrow]
     assert engram.backward(losses, parameters, MEGA2()).gram.dtype == torch.float32
+
+
+@pytest.mark.parametrize("rule", POOLED, ids=name)
+def test_where_nothing_is_trained_the_rows_are_weighed_as_zeros(rule):
+    model = network()
+    losses = [loss_on(model, BATCH), loss_on(model, PAST)]
+    mix = engram.backward(losses, [], rule)  # warnings are errors here
+    expected = rule(mix.losses, torch.zeros(2, 2) if rule.needs_gram else None)
+    assert torch.equal(mix.weights, expected)

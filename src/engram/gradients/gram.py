@@ -72,7 +72,7 @@ class GradientRows:
         # numpy's product is a number at once, where torch's is a tensor first; and vdot warns of
         # nothing, as dot does: beyond the range it is an infinity, and the rule says what follows.
         products = _dot_products(arrays, np.vdot)
-        return _symmetric([sum(map(float, entry)) for entry in products], len(arrays))
+        return _symmetric([sum(map(float, entry), 0.0) for entry in products], len(arrays))
 
     def mixture(self, weights: Tensor) -> Gradient:
         """Return ``weights @ rows``, formed in the buffers of the first row that has some."""
