@@ -1,9 +1,9 @@
 """Any `nn.Module` as a network of the laboratory: the general case of those written by hand.
 
-The module is asked for logits and autograd for the gradient. What it learns lies in the run's flat
-parameters; what it holds beside (buffers of any kind, parameters that it does not learn) lies in the
-run's buffers, as bytes. Both are put into the one module before each pass, so that it serves any
-number of runs and keeps nothing of its own.
+The module is asked for logits and autograd for the gradient. What it learns lies in the run's
+flat parameters; what it holds beside (buffers of any kind, parameters that it does not learn) lies
+in the run's buffers, as bytes. Both are put into the one module before each pass, so that it
+serves any number of runs and keeps nothing of its own.
 """
 
 from __future__ import annotations
@@ -126,6 +126,8 @@ class ModuleNetwork(Network):
                 self._held.append(_Held(name, shape_, value.dtype, start, places))
                 width = max(value.dtype.itemsize, _WIDEST)
                 start += -(-math.prod(shape_) * width // _LINE) * _LINE
+        self._places = [each.places for each in self._learned]
+        self._places += [each.places for each in self._held]
         self._lengths = [math.prod(each.shape) for each in self._learned]
         self.size = sum(self._lengths)
         self._initial_held = [_owned(value, each) for value, each in self._values(module)]
@@ -152,7 +154,9 @@ class ModuleNetwork(Network):
         """Return one run's learned parameters [d] as views, by the module's names."""
         return dict(zip((each.name for each in self._learned), self.tensors(flat), strict=True))
 
-    def named_buffers(self, memory: Tensor, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    def named_buffers(
+        self, memory: Tensor, dtype: torch.dtype = torch.float32
+    ) -> dict[str, Tensor]:
         """Return what one run holds beside, [b] bytes, as views, by the module's names."""
         return {each.name: each.view(memory, dtype) for each in self._held}
 
@@ -254,7 +258,7 @@ class ModuleNetwork(Network):
                 found = [
                     self._pass(leaves, held, few, None, training=False)
                     for part in parts
-                    for few in part.split(_ROWS_AT_ONCE)
+                    for few in torch.split(part, _ROWS_AT_ONCE)
                 ]
                 logits.append(torch.cat(found))
         return torch.stack(logits)
@@ -281,8 +285,8 @@ class ModuleNetwork(Network):
                 continue
             start, total = each.view(before, self._dtype), each.view(buffers, self._dtype)
             for moved in apart:
-                after = each.view(moved, self._dtype)
-                total.copy_((total - start) * (1 - share) + after if share else total - start + after)
+                before_it = (total - start) * (1 - share) if share else total - start
+                total.copy_(before_it + each.view(moved, self._dtype))
 
     def progressive(self, first: Tensor) -> NoReturn:  # noqa: ARG002
         """Refuse: columns read one another's layers, of which nothing is known here."""
@@ -341,13 +345,13 @@ class ModuleNetwork(Network):
         self, weights: Sequence[Tensor], held: Sequence[Tensor], inputs: Tensor, training: bool
     ) -> Tensor:
         module = self._module
-        for each, value in zip((*self._learned, *self._held), (*weights, *held), strict=True):
-            for owner, key in each.places:
+        for places, value in zip(self._places, (*weights, *held), strict=True):
+            for owner, key in places:
                 owner[key] = value
         if module.training is not training:
             module.train(training)
         try:
-            logits = module(inputs)
+            logits: Tensor = module(inputs)
         except (EngramError, torch.OutOfMemoryError, torch.AcceleratorError):
             raise
         except Exception as error:
@@ -377,7 +381,7 @@ class ModuleNetwork(Network):
         return runs > 1 and present is None and self.behaviour.alone is None
 
     def _placed(self, inputs: Tensor, columns: Tensor) -> Iterator[Tensor]:
-        """Yield test inputs [B, n] as whole ones, once for each group of columns (see TestBatch)."""
+        """Yield test inputs [B, n] as whole ones, once for each group of columns: a `TestBatch`."""
         for places in columns if columns.dim() == 2 else columns.unsqueeze(0):
             whole = inputs.new_zeros(len(inputs), math.prod(self.shape))
             whole[:, places] = inputs
@@ -403,8 +407,8 @@ class ModuleNetwork(Network):
         seed, count = counter.tolist()
         if training:
             counter[1] += 1
-        mixed = np.random.SeedSequence(entropy=seed, spawn_key=(count,)).generate_state(1, np.uint64)
-        return drawing_from(int(mixed[0]) % _MOST_SEED, device)
+        mixed = np.random.SeedSequence(entropy=seed, spawn_key=(count,))
+        return drawing_from(int(mixed.generate_state(1, np.uint64)[0]) % _MOST_SEED, device)
 
     def _made(self, source: np.random.Generator) -> tuple[nn.Module, int]:
         """Return a module with weights of its own, and a seed for what it will draw."""
@@ -412,7 +416,8 @@ class ModuleNetwork(Network):
         with drawing_from(first):
             module = self.source.build(self.shape, self.outputs)
         mine = {name: tuple(value.shape) for name, value in _tensors(module).items()}
-        if mine != {each.name: each.shape for each in (*self._learned, *self._held)}:
+        learned = {each.name: each.shape for each in self._learned}
+        if mine != learned | {each.name: each.shape for each in self._held}:
             raise EngramError(
                 f"The network {self.source.name!r} must have the same parameters each time that it "
                 "is made."
