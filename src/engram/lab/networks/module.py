@@ -8,6 +8,7 @@ serves any number of runs and keeps nothing of its own.
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +113,9 @@ class ModuleNetwork(Network):
     ) -> None:
         self.source, self.shape, self.outputs = source, tuple(shape), outputs
         self._autocast, self._tf32 = precision == "bfloat16", precision == "tf32"
-        self._module = module = source.check(self.shape, outputs)
+        with drawing_from(0):
+            module = source.build(self.shape, outputs)
+        self._module = module = _copied(module)
         owners = _owners(module)
         self._learned, self._held = list[_Learned](), list[_Held]()
         start = _LINE  # the counter is before it
@@ -467,7 +470,8 @@ class ModuleNetwork(Network):
             least = 1 if single.shape == (1, self.outputs) else 2
         except EngramError:
             least = 2
-        _, left, also = tried(inputs[ones], training=False)
+        tested, left, also = tried(inputs[ones], training=False)
+        check_outputs(self.source.name, tested, 2, self.outputs)
         moves = frozenset(
             each.name
             for each in self._held
@@ -510,6 +514,14 @@ class ModuleNetwork(Network):
             return f"torch.func.vmap refuses it: {str(error).splitlines()[0][:200]}"
         same = torch.allclose(together, torch.stack(single), rtol=1e-3, atol=1e-4)
         return None if same else "torch.func.vmap gives other outputs"
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Return a copy, since what is made may share its parts with what is made next."""
+    try:
+        return copy.deepcopy(module)
+    except Exception:  # it has something that cannot be copied
+        return module
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
