@@ -3,21 +3,17 @@
 What is compared are steps in double precision.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
-from own_networks import HEAD
 from resnet_oracles import Column
-from tiny_worlds import same_bits, tiny_spec
 from torch import nn
 from torch.nn import functional
 
-from engram.errors import EngramError
 from engram.lab.engine import Batch, Rows, cross_entropy
-from engram.lab.methods import method_entry
 from engram.lab.networks import MLP, ModuleNetwork, ResNet, network_source
-from engram.lab.protocol import run
-from engram.lab.protocol import trainer
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current
 
 RULES = [Current(), AGEM(), MEGA1(), MEGA2(), GEM()]
@@ -37,7 +33,7 @@ def drawn(network, runs):
 
 class SizedMLP(nn.Sequential):
     def __init__(self, shape, outputs):
-        layers = [nn.Linear(n, m) for n, m in zip(SIZES, SIZES[1:], strict=False)]
+        layers = [nn.Linear(n, m) for n, m in pairwise((*shape, *SIZES[1:-1], outputs))]
         super().__init__(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
 
 
@@ -49,11 +45,6 @@ def as_module(mlp, flat):
     """Return a perceptron's parameters as the module has them: its weights are [out, in]."""
     parts = [part for weight, bias in mlp.layers(flat) for part in (weight.mT, bias.squeeze(-2))]
     return torch.cat([part.flatten(1) if part.dim() > 2 else part for part in parts], -1)
-
-
-def named(network, flat):
-    """Return a residual network's parameters in the order of another one's."""
-    return network.named_parameters(flat)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
@@ -116,7 +107,7 @@ class ProgressiveColumn(nn.Module):
         super().__init__()
         sizes = (shape[0], 5, 4, outputs)
         count = len(self.frozen)
-        pairs = list(zip(sizes, sizes[1:], strict=False))
+        pairs = list(pairwise(sizes))
         self.before = nn.ModuleList(self.frozen).requires_grad_(False)
         self.laterals = nn.ModuleList(
             nn.ModuleList(nn.Linear(*pair) for _ in range(count)) for pair in pairs

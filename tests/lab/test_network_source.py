@@ -57,9 +57,7 @@ def test_texts_are_the_numbers_they_look_like(network_file):
     }
 
 
-def test_the_identity_is_of_source_and_arguments_and_not_of_the_place(
-    network_file, tmp_path
-):
+def test_the_identity_is_of_source_and_arguments_and_not_of_the_place(network_file, tmp_path):
     one, other = network_file(), write_network(tmp_path / "elsewhere")
     digest = hashlib.sha256(TINY.encode()).hexdigest()
     expected = {"name": "Tiny", "source": f"sha256:{digest}", "packages": {}, "arguments": {}}
