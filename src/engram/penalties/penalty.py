@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.amp.grad_scaler import GradScaler
 from torch.nn import functional
 from torch.optim import Optimizer
 
@@ -25,6 +24,9 @@ from engram.gradients import (
     refuse_sharded,
 )
 from engram.penalties.importance import Importance, TaskPass
+
+if TYPE_CHECKING:
+    from torch.amp import GradScaler
 
 _Choice = TypeVar("_Choice")
 Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
@@ -194,7 +196,11 @@ class Penalty(ABC):
 
     @torch.no_grad()
     def value(self) -> Tensor:
-        """Return the penalty λ Σ Ω (w − w*)² at the present weights, for a record of it."""
+        """Return the penalty λ Σ Ω (w − w*)² at the present weights, for a record of it.
+
+        Penalties of several tasks that are held as one, as by EWC's textbook formula, are this up
+        to a number that no weight changes.
+        """
         terms = [
             (pull * (now - anchor).square()).sum() / 2
             for pull, now, anchor in zip(
@@ -428,7 +434,7 @@ class Penalty(ABC):
 
 
 def _parameters_of(optimizer: Optimizer | Iterable[Tensor]) -> list[Tensor]:
-    if isinstance(optimizer, Optimizer) or hasattr(optimizer, "param_groups"):
+    if isinstance(optimizer, Optimizer):
         return optimized(optimizer)
     if isinstance(optimizer, Tensor) or not isinstance(optimizer, Iterable):
         raise EngramError(
@@ -510,9 +516,9 @@ def _squared_outputs(
 
 def _fitting(name: str, held: object, weights: Sequence[Tensor]) -> list[Tensor]:
     """Return a state's tensors, on the devices of the weights, if they fit them."""
-    pairs = list(zip(held, weights, strict=False)) if isinstance(held, Sequence) else []
-    fits = isinstance(held, Sequence) and len(held) == len(weights)
-    if not fits or not all(
+    tensors: list[Any] = list(held) if isinstance(held, Sequence) else []
+    pairs = list(zip(tensors, weights, strict=False))
+    if len(tensors) != len(weights) or not all(
         isinstance(each, Tensor) and each.shape == weight.shape and each.dtype == weight.dtype
         for each, weight in pairs
     ):
