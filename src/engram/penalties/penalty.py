@@ -202,8 +202,8 @@ class Penalty(ABC):
         to a number that no weight changes.
         """
         terms = [
-            (pull * (now - anchor).square()).sum() / 2
-            for pull, now, anchor in zip(
+            (penalty_weight * (now - anchor).square()).sum() / 2
+            for penalty_weight, now, anchor in zip(
                 self._penalty_weights, self._weights(), self._anchors, strict=True
             )
         ]
@@ -228,16 +228,16 @@ class Penalty(ABC):
         weight = _weight(new)
         importance = self._estimate()
 
-        def grown(known: Tensor, initial: Tensor) -> Tensor:
-            initial[inside] = known.to(initial)
+        def grown(former: Tensor, initial: Tensor) -> Tensor:
+            initial[inside] = former.to(initial)
             return initial
 
         for name in importance.state:
-            held: list[Tensor] = getattr(importance, name)
-            held[place] = grown(held[place], importance.initial(name, weight).clone())
+            known: list[Tensor] = getattr(importance, name)
+            known[place] = grown(known[place], importance.initial(name, weight).clone())
         self._anchors[place] = grown(self._anchors[place], weight.clone())
-        pulls = self._penalty_weights
-        pulls[place] = grown(pulls[place], torch.zeros_like(weight))
+        penalty_weights = self._penalty_weights
+        penalty_weights[place] = grown(penalty_weights[place], torch.zeros_like(weight))
         self._parameters[place] = new
         self._before = None
 
@@ -286,18 +286,18 @@ class Penalty(ABC):
         if not numbers or state["steps"] < 0:
             raise EngramError("The penalty's state has a number of steps that none can have.")
         fitting = {
-            name: _fitting(name, held, weights)
-            for name, held in {**given, **{fact: state[fact] for fact in _FACTS}}.items()
+            name: _fitting(name, saved, weights)
+            for name, saved in {**given, **{fact: state[fact] for fact in _FACTS}}.items()
         }
         self._anchors, self._penalty_weights = (fitting.pop(fact) for fact in _FACTS)
-        for name, held in fitting.items():
-            setattr(importance, name, held)
+        for name, saved in fitting.items():
+            setattr(importance, name, saved)
         self._importance, self._before = importance, None
         self._steps, self._penalised = state["steps"], state["penalised"]
 
     def __repr__(self) -> str:
-        held = f", over {len(self._parameters)} parameters" if self._parameters else ""
-        return f"{type(self).__name__}(strength={self.strength:g}{held})"
+        over = f", over {len(self._parameters)} parameters" if self._parameters else ""
+        return f"{type(self).__name__}(strength={self.strength:g}{over})"
 
     def _estimate(self) -> Importance:
         assert self._importance is not None
@@ -339,17 +339,19 @@ class Penalty(ABC):
 
     def _add_gradient(self) -> None:
         """Add the penalty's gradient, 2 λ Ω (w − w*), to ``.grad`` of what is trained."""
-        for parameter, weight, anchor, pull in zip(
+        for parameter, weight, anchor, penalty_weight in zip(
             self._parameters, self._weights(), self._anchors, self._penalty_weights, strict=True
         ):
             if not parameter.requires_grad:
                 continue
             if parameter.grad is None:
-                parameter.grad = (pull * (weight - anchor)).squeeze(0).to(parameter.dtype)
-            elif parameter.grad.dtype == pull.dtype:
-                parameter.grad.unsqueeze(0).addcmul_(pull, weight - anchor)
+                parameter.grad = (penalty_weight * (weight - anchor)).squeeze(0).to(parameter.dtype)
+            elif parameter.grad.dtype == penalty_weight.dtype:
+                parameter.grad.unsqueeze(0).addcmul_(penalty_weight, weight - anchor)
             else:
-                parameter.grad.add_((pull * (weight - anchor)).squeeze(0).to(parameter.grad.dtype))
+                parameter.grad.add_(
+                    (penalty_weight * (weight - anchor)).squeeze(0).to(parameter.grad.dtype)
+                )
 
     def _pass(
         self,
@@ -415,7 +417,7 @@ class Penalty(ABC):
     @torch.no_grad()
     def _average(self, ranks: Ranks, measured: list[Tensor], examples: float) -> float:
         """Let measured and examples be their means over the ranks, whose quotient is the sums'."""
-        count = torch.tensor([examples], device=measured[0].device if measured else None)
+        count = torch.tensor([float(examples)], device=measured[0].device, dtype=torch.float64)
         ranks.average_gradient(measured, measured, self._parameters)
         ranks.average_gradient([count], [count], self._parameters)
         return count.item()
@@ -514,16 +516,16 @@ def _squared_outputs(
     return found.square().sum()
 
 
-def _fitting(name: str, held: object, weights: Sequence[Tensor]) -> list[Tensor]:
+def _fitting(name: str, saved: object, weights: Sequence[Tensor]) -> list[Tensor]:
     """Return a state's tensors, on the devices of the weights, if they fit them."""
-    tensors: list[Any] = list(held) if isinstance(held, Sequence) else []
+    tensors: list[Any] = list(saved) if isinstance(saved, Sequence) else []
     pairs = list(zip(tensors, weights, strict=False))
     if len(tensors) != len(weights) or not all(
         isinstance(each, Tensor) and each.shape == weight.shape and each.dtype == weight.dtype
         for each, weight in pairs
     ):
         raise EngramError(f"The penalty's state does not fit the parameters: {name} is of others.")
-    return [each.to(weight.device, copy=True) for each, weight in zip(held, weights, strict=True)]
+    return [each.to(weight.device, copy=True) for each, weight in pairs]
 
 
 def number(
