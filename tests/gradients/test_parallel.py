@@ -245,7 +245,7 @@ def one_loaded(rank):
 
 
 def drifting(rank):
-    """Return when ranks whose optimisers differ are told that their weights do, and what is said."""
+    """Return when ranks with different learning rates are told, and what is said."""
     said = []
     for rule in (MEGA1(), MEGA2()):
         model = network(0)
