@@ -74,7 +74,7 @@ def backward(
     tensor([18.])
     """
     check_group(process_group)
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     try:
         check_rule(rule)
         unique = _unique(parameters)
@@ -121,7 +121,7 @@ def backward_each(
     tensor([ 9., 36.])
     """
     check_group(process_group)
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     try:
         check_rule(rule)
         unique = _unique(parameters)
@@ -148,7 +148,7 @@ def mix_losses(
     parts of a row, and add up; for those, ``one_by_one`` lets one graph be there at a time whatever
     the rule is. With a scaler the mixture comes scaled, as `GradientMixer` leaves it.
     """
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     if rule.needs_gram or one_by_one or scaler is not None:
         return _mix_each(losses, parameters, rule, ranks, check=check, absent=True, scaler=scaler)
     try:

@@ -24,6 +24,7 @@ from engram.gradients import (
     refuse_sharded,
 )
 from engram.penalties.importance import Importance, TaskPass
+from engram.rules import Current
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -371,7 +372,7 @@ class Penalty(ABC):
             )
         with torch.no_grad():
             importance.begin_pass(self._weights())
-        ranks, examples = ranks_of(process_group), 0.0
+        ranks, examples = ranks_of(process_group, Current()), 0.0
         try:
             examples = self._measure(
                 importance, importance.task_pass, model, batches, loss, outputs
