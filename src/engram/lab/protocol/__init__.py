@@ -12,7 +12,7 @@ from engram.lab.protocol.spec import (
     stack_key,
     stacking,
 )
-from engram.lab.protocol.trainer import Progress, build_stream, run
+from engram.lab.protocol.trainer import Progress, build_stream, check_network, run
 from engram.lab.protocol.tuning import tuned_settings, tuning_specs
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Spec",
     "benchmark_session",
     "build_stream",
+    "check_network",
     "prepare_workspace",
     "processor",
     "run",
