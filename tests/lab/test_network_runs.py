@@ -83,14 +83,11 @@ def same_beginning(monkeypatch):
     monkeypatch.setattr(ModuleNetwork, "initialise", initialise)
 
 
+@pytest.mark.usefixtures("same_beginning")
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_with_a_module_what_it_does_with_the_network_by_hand(
-    method, same_beginning
-):
+def test_every_method_learns_with_a_module_what_it_does_with_the_network_by_hand(method):
     spec = tiny_spec(method, "tiny-double")
-    for hand, module in zip(
-        run(spec, [0, 1]), run(with_network(spec, Small), [0, 1]), strict=True
-    ):
+    for hand, module in zip(run(spec, [0, 1]), run(with_network(spec, Small), [0, 1]), strict=True):
         assert module.accuracy == hand.accuracy
         assert module.curve == hand.curve
 
@@ -142,12 +139,14 @@ def test_what_two_examples_show_of_a_network():
     assert made.behaviour.draws
     assert made.behaviour.mixes
     assert made.behaviour.least_batch == 2
-    assert made.uncapturable.startswith("it draws random numbers")
+    assert made.uncapturable(torch.zeros(1), pads=False).startswith(
+        "the network draws random numbers"
+    )
     plain = ModuleNetwork(network_source(Small), (20,), 3)
     assert not plain.behaviour.draws
     assert not plain.behaviour.mixes
     assert plain.behaviour.alone is None
-    assert plain.uncapturable is None
+    assert plain.uncapturable(torch.zeros(1), pads=True) is None
 
 
 def test_prog_nn_is_refused_by_name():
