@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from engram.errors import EngramError, shown
+from engram.errors import EngramError, shown, unknown
 from engram.gradients import (
     Check,
     GroupChoice,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
-Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
+Loss: TypeAlias = Callable[..., Any]
 # What torch raises for a state that does not fit.
 _NO_STATE = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 # What torch's optimisers keep in the shape of the parameter.
@@ -57,8 +57,16 @@ _LIKE_THE_PARAMETER = {
 }
 
 
-def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tensor:  # noqa: ARG001
-    """Return the mean cross-entropy of ``model(*inputs)`` for a batch ``(*inputs, classes)``."""
+def cross_entropy(
+    model: nn.Module,
+    batch: Batch,
+    tasks: Tensor | None,  # noqa: ARG001
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Return the mean cross-entropy of ``model(*inputs)`` for a batch ``(*inputs, classes)``.
+
+    With weights w of the examples and their losses l it is sum(w * l) / sum(w).
+    """
     if not isinstance(batch, tuple) or len(batch) < 2:
         raise EngramError(
             "The default loss takes batches (*inputs, classes); for any other batch, give Learner "
@@ -67,7 +75,11 @@ def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tenso
     *inputs, classes = batch
     outputs = model(*inputs)
     try:
-        return functional.cross_entropy(outputs, classes)
+        if weights is None:
+            return functional.cross_entropy(outputs, classes)
+        losses = functional.cross_entropy(outputs, classes, reduction="none")
+        weights = weights.view(-1, *[1] * (losses.dim() - 1)).expand_as(losses)
+        return (weights * losses).sum() / weights.sum()
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise EngramError(
             f"The model's outputs have no cross-entropy with the classes {shown(classes)}: "
@@ -101,7 +113,8 @@ class Learner:
         memory: what is remembered.
         loss: ``loss(model, batch, tasks)`` gives a scalar, or a pair of a scalar and the value
             >= 0 that the rule compares instead. ``tasks`` is an int64 tensor with the task of
-            each example, or None where there are no tasks.
+            each example, or None where there are no tasks. One that has a parameter ``weights``
+            is given the examples' weights by that name, where they have any.
         reference_batch: how many examples of the memory each step looks at, at most; of each
             task for a rule that wants its rows by task.
         process_group: the ranks that take every step together, by default all that there are; see
@@ -111,6 +124,9 @@ class Learner:
             waits for the answer: from a bad step on neither weights nor memory change, and
             after so many steps the error is raised (or by ``settle``, ``end_task`` and
             ``state_dict``). 0 is for no check. See `GradientMixer` for what an optimiser keeps.
+        weights: what becomes of the examples' weights: with ``"loss"`` they go to the loss (the
+            default one is then a weighted mean), with ``"sampling"`` the memory is sampled in
+            proportion to them and the losses are plain.
 
     >>> import torch
     >>> from engram.memory import Memory, Reservoir
@@ -136,7 +152,10 @@ class Learner:
         reference_batch: int = 256,
         process_group: GroupChoice = None,
         check_finite: int = 100,
+        weights: Literal["loss", "sampling"] = "loss",
     ) -> None:
+        if not isinstance(weights, str) or weights not in ("loss", "sampling"):
+            raise unknown("use of weights", weights, ["loss", "sampling"])
         if type(reference_batch) is not int or reference_batch < 1:
             raise EngramError(
                 f"reference_batch is {shown(reference_batch)}; it must be a whole number of at "
@@ -158,6 +177,8 @@ class Learner:
         self.rule = rule
         self.memory = memory
         self._loss = loss
+        self._weights = weights
+        self._takes_weights = _has_parameter(loss, "weights")
         self._reference_batch = reference_batch
         self._process_group = process_group
         self._guard = Guard(check_finite)
@@ -191,6 +212,8 @@ class Learner:
         ids: Tensor | Iterable[int | str] | None = None,
         labels: Tensor | Sequence[int] | None = None,
         tags: Tags | Sequence[Tags | None] | None = None,
+        weights: Tensor | Sequence[float] | None = None,
+        times: float | Tensor | Sequence[float] | None = None,
     ) -> Mix:
         """Learn from one batch, and offer it to the memory.
 
@@ -203,6 +226,8 @@ class Learner:
             labels: their classes, for a memory that keeps examples by class; by default the last
                 tensor of the batch, if it holds one integer an example.
             tags: anything else to find them by; see ``Memory.add`` for this and for ``ids``.
+            weights: how much each counts, a number above 0; see ``weights`` of the class.
+            times: when they were, for a memory that lets examples go by their time.
         """
         prepared: list[Prepared] = []
 
@@ -211,7 +236,15 @@ class Learner:
             current = _as_batch(batch)
             if task is not None and not isinstance(task, int):
                 raise EngramError(f"task must be one integer, not {shown(task)}.")
-            own = self.memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
+            own = self.memory.prepare(
+                current,
+                tasks=task,
+                labels=labels,
+                ids=ids,
+                tags=tags,
+                weights=weights,
+                times=times,
+            )
             if not own.size:
                 raise EngramError("A batch must hold at least one example; this one holds none.")
             if check is False and own.finite is not None and not own.finite:
@@ -296,31 +329,53 @@ class Learner:
         """
         device = prepared.tensors[0].device
         with_tasks = self._loss is not cross_entropy  # which never looks at them
-        for name, batch, tasks in self._references(with_tasks):
-            yield name, *self._evaluate(*_moved(batch, tasks, device))
+        weights = self._own_weights(prepared, device)
+        for name, batch, *known in self._references(with_tasks):
+            yield name, *self._evaluate(*_moved(batch, known, device))
         tasks = None
         if with_tasks and task is not None:
             tasks = torch.full((prepared.size,), task, device=device)
-        loss, value = self._evaluate(current, tasks)
+        loss, value = self._evaluate(current, tasks, weights)
         if prepared.finite is not None:
             value = _nan_unless(prepared.finite, loss if value is None else value)
         yield "current", loss, value
 
-    def _references(self, with_tasks: bool) -> Iterator[tuple[str, Batch, Tensor | None]]:
-        """Yield name, batch and tasks of each reference row that the rule wants."""
+    def _own_weights(self, prepared: Prepared, device: torch.device) -> Tensor | None:
+        """Return the weights of the batch for the loss, or refuse such as it has no use for."""
+        own = prepared.metadata.measures.get("weights")
+        if self._weights != "loss" or (own is None and not self.memory.has_weights):
+            return None
+        if not self._takes_weights:
+            raise EngramError(
+                "The examples have weights, and the loss takes none; give it a parameter "
+                "'weights', or Learner weights='sampling'."
+            )
+        return None if own is None else torch.tensor(own, device=device)
+
+    def _references(
+        self, with_tasks: bool
+    ) -> Iterator[tuple[str, Batch, Tensor | None, Tensor | None]]:
+        """Yield name, batch, tasks and weights of each reference row that the rule wants."""
         wanted, count = self.rule.reference, self._reference_batch
-        if wanted == "pooled":
-            for batch, tasks in self.memory.references(count, by_task=False, with_tasks=with_tasks):
-                yield "memory", batch, tasks
-        elif wanted == "per task":
-            if ranks_of(self._process_group) is None:
-                found = self.memory.references(count, by_task=True, with_tasks=with_tasks)
-                for place, (batch, tasks) in enumerate(found, 1):
-                    yield f"memory {place}", batch, tasks
-            else:  # other ranks may remember other tasks
-                samples = self.memory.sample(count, by_task=True) or {}
-                for task, sample in samples.items():
-                    yield f"task {task}", sample.batch, sample.tasks if with_tasks else None
+        with_weights, weighted = self._weights == "loss", self._weights == "sampling"
+        if wanted == "pooled" or ranks_of(self._process_group) is None:
+            if wanted not in ("pooled", "per task"):
+                return
+            by_task = wanted == "per task"
+            found = self.memory.references(
+                count,
+                by_task=by_task,
+                with_tasks=with_tasks,
+                with_weights=with_weights,
+                weighted=weighted,
+            )
+            for place, row in enumerate(found, 1):
+                yield f"memory {place}" if by_task else "memory", *row
+        elif wanted == "per task":  # other ranks may remember other tasks
+            samples = self.memory.sample(count, by_task=True, weighted=weighted) or {}
+            for task, sample in samples.items():
+                tasks = sample.tasks if with_tasks else None
+                yield f"task {task}", sample.batch, tasks, sample.weights if with_weights else None
 
     def _mix(self, losses: Iterator[NamedLoss], parameters: list[Tensor], check: Check) -> Mix:
         group = self._process_group
@@ -330,8 +385,13 @@ class Learner:
                 return mix_losses(losses, parameters, self.rule, process_group=group, check=check)
         return mix_losses(losses, parameters, self.rule, process_group=group, check=check)
 
-    def _evaluate(self, batch: Batch, tasks: Tensor | None) -> tuple[Tensor, Tensor | float | None]:
-        result = self._loss(self.model, batch, tasks)
+    def _evaluate(
+        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor | float | None]:
+        if weights is None:
+            result = self._loss(self.model, batch, tasks)
+        else:
+            result = self._loss(self.model, batch, tasks, weights=weights)
         if not isinstance(result, tuple):
             return result, None
         if len(result) != 2:
@@ -431,12 +491,20 @@ def _tensors(batch: Batch) -> Iterator[Tensor]:
     return iter(batch.values() if isinstance(batch, dict) else batch)
 
 
-def _moved(batch: Batch, tasks: Tensor | None, device: torch.device) -> tuple[Batch, Tensor | None]:
-    """Return a batch of the memory and its tasks, on the device of the batch at hand."""
+def _moved(batch: Batch, known: Iterable[Tensor | None], device: torch.device) -> tuple[Any, ...]:
+    """Return a batch of the memory and what is known of it, on the device of the batch at hand."""
     if next(_tensors(batch)).device == device:
-        return batch, tasks
+        return batch, *known
     if isinstance(batch, dict):
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
     else:
         batch = tuple(tensor.to(device) for tensor in batch)
-    return batch, None if tasks is None else tasks.to(device)
+    return batch, *(None if column is None else column.to(device) for column in known)
+
+
+def _has_parameter(loss: Loss, name: str) -> bool:
+    try:
+        parameters = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):  # some that are written in C say nothing of themselves
+        return False
+    return any(each.name == name or each.kind is each.VAR_KEYWORD for each in parameters)
