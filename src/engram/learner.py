@@ -357,25 +357,26 @@ class Learner:
     ) -> Iterator[tuple[str, Batch, Tensor | None, Tensor | None]]:
         """Yield name, batch, tasks and weights of each reference row that the rule wants."""
         wanted, count = self.rule.reference, self._reference_batch
+        if wanted not in ("pooled", "per task"):
+            return
         with_weights, weighted = self._weights == "loss", self._weights == "sampling"
-        if wanted == "pooled" or ranks_of(self._process_group) is None:
-            if wanted not in ("pooled", "per task"):
-                return
-            by_task = wanted == "per task"
-            found = self.memory.references(
-                count,
-                by_task=by_task,
-                with_tasks=with_tasks,
-                with_weights=with_weights,
-                weighted=weighted,
-            )
-            for place, row in enumerate(found, 1):
-                yield f"memory {place}" if by_task else "memory", *row
-        elif wanted == "per task":  # other ranks may remember other tasks
+        by_task = wanted == "per task"
+        if by_task and ranks_of(self._process_group, self.rule) is not None:
+            # Other ranks may remember other tasks.
             samples = self.memory.sample(count, by_task=True, weighted=weighted) or {}
             for task, sample in samples.items():
                 tasks = sample.tasks if with_tasks else None
                 yield f"task {task}", sample.batch, tasks, sample.weights if with_weights else None
+            return
+        found = self.memory.references(
+            count,
+            by_task=by_task,
+            with_tasks=with_tasks,
+            with_weights=with_weights,
+            weighted=weighted,
+        )
+        for place, row in enumerate(found, 1):
+            yield f"memory {place}" if by_task else "memory", *row
 
     def _mix(self, losses: Iterator[NamedLoss], parameters: list[Tensor], check: Check) -> Mix:
         group = self._process_group
