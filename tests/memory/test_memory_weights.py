@@ -261,3 +261,24 @@ def test_weights_may_choose_what_is_sampled_instead():
 def test_another_use_of_weights_is_refused():
     with pytest.raises(EngramError, match="no use of weights 'both'"):
         parts(Equal(), Memory(Fifo(4)), weights="both")
+
+
+def test_weighted_parts_of_a_batch_take_the_step_of_the_whole():
+    after = []
+    for size in (None, 3):
+        model, learner = parts(Equal(), Memory(Fifo(9)), micro_batch=size)
+        for _ in range(2):
+            learner.observe(INPUTS, CLASSES, weights=WEIGHTS)
+        after.append([parameter.detach() for parameter in model.parameters()])
+    for whole, parted in zip(*after, strict=True):
+        assert torch.allclose(whole, parted, rtol=1e-6, atol=1e-7)
+
+
+def test_weights_need_no_memory():
+    model, learner = parts(None, None)
+    expected = weighted_gradient(model)
+    learner.observe(INPUTS, CLASSES, weights=WEIGHTS)
+    found = [parameter.grad for parameter in model.parameters()]
+    assert all(torch.allclose(*pair, rtol=1e-6) for pair in zip(found, expected, strict=True))
+    with pytest.raises(EngramError, match="there is none"):
+        learner.observe(INPUTS, CLASSES, times=3)
