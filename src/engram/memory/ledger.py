@@ -97,7 +97,9 @@ class Ledger:
         if max_examples is not None:
             positive("max_examples", max_examples)
         seed = natural("seed", seed)
-        self._age, self._newest = checked_age(max_age, age_by), None
+        usual = max_age is None and age_by == "task"
+        self._age = None if usual else checked_age(max_age, age_by)
+        self._newest = None
         self._max_bytes = None
         self.policy = policy
         self.lock = new_lock()
