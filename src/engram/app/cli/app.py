@@ -17,6 +17,8 @@ from engram.app.cli.options import (
     DeviceOption,
     ExamplesOption,
     JsonOption,
+    NetworkOption,
+    NetworkSetOption,
     PluginOption,
     SetOption,
     StoreOption,
@@ -73,6 +75,8 @@ def tune(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -101,6 +105,8 @@ def tune(
             device,
             deterministic,
             tuple(map(str, plugins or ())),
+            network,
+            tuple(network_settings or ()),
         )
         code = choose(request, store=store, as_json=json, checkpoint_every=checkpoint_every)
         raise typer.Exit(code)
@@ -121,6 +127,15 @@ def reproduce(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="A Python file that the study names a network of, and that may be executed.",
+        ),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     dry_run: Annotated[
@@ -145,6 +160,9 @@ def reproduce(
             dry_run=dry_run,
             checkpoint_every=checkpoint_every,
             plugins=tuple(map(str, plugins or ())),
+            network=network,
+            network_settings=tuple(network_settings or ()),
+            trust=tuple(trust or ()),
         )
         raise typer.Exit(code)
 

@@ -19,6 +19,8 @@ from engram.app.cli.options import (
     DeviceOption,
     ExamplesOption,
     JsonOption,
+    NetworkOption,
+    NetworkSetOption,
     PluginOption,
     SetOption,
     StoreOption,
@@ -57,6 +59,8 @@ def run(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -106,6 +110,8 @@ def run(
             recording(record, record_every),
             deterministic,
             tuple(map(str, plugins or ())),
+            network,
+            tuple(network_settings or ()),
         )
         if help_settings:
             list_settings(request, as_json=json)
@@ -125,6 +131,8 @@ def run(
             for identity in [spec.identity() for spec in specs]
             for seed in range(seeds)
         ]
+        for spec in specs:
+            protocol.check_network(spec)
         with runs.Store(store) as opened:
             units = runs.plan_units(
                 specs,
