@@ -169,7 +169,7 @@ def test_arguments_are_filed_in_one_way_of_writing_them():
         for text in texts
     )
     assert one == other
-    assert one["settings"]["optimizer_settings"] == "betas=(0.9, 0.99), weight_decay=0.01"
+    assert one["settings"]["optimizer_settings"] == "betas=(0.9,0.99),weight_decay=0.01"
 
 
 @pytest.mark.parametrize(

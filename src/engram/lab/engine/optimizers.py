@@ -154,18 +154,18 @@ class OptimizedRuns:
 
 
 def canonical(text: str, name: str) -> str:
-    """Return arguments in one way of writing them: sorted, as Python prints them.
+    """Return arguments in one way of writing them: sorted, as Python prints them, without spaces.
 
     >>> canonical("weight_decay=1e-2,betas=(0.9,0.99)", "optimizer_settings")
-    'betas=(0.9, 0.99), weight_decay=0.01'
+    'betas=(0.9,0.99),weight_decay=0.01'
     """
     given = _arguments(text, name)
-    return ", ".join(f"{key}={given[key]!r}" for key in sorted(given))
+    return ",".join(f"{key}={given[key]!r}".replace(", ", ",") for key in sorted(given))
 
 
 def _arguments(text: str, name: str) -> dict[str, Any]:
     wrong = EngramError(
-        f"{name} must be like weight_decay=0.01, betas=(0.9, 0.99), not {shown(text)}."
+        f"{name} must be like weight_decay=0.01,betas=(0.9,0.99), not {shown(text)}."
     )
     try:
         call = ast.parse(f"f({text})", mode="eval").body

@@ -27,7 +27,7 @@ class MethodSettings(Settings):
         "sgd", "what takes the steps: one of torch.optim, in small letters", later=True
     )
     optimizer_settings: str = setting(
-        "", "its arguments, such as weight_decay=0.01, betas=(0.9, 0.99)", later=True
+        "", "its arguments, such as weight_decay=0.01,betas=(0.9,0.99)", later=True
     )
     schedule: str = setting(
         "constant",
