@@ -313,7 +313,7 @@ class Learner:
             for batch, tasks in self.memory.references(count, by_task=False, with_tasks=with_tasks):
                 yield "memory", batch, tasks
         elif wanted == "per task":
-            if ranks_of(self._process_group) is None:
+            if ranks_of(self._process_group, self.rule) is None:
                 found = self.memory.references(count, by_task=True, with_tasks=with_tasks)
                 for place, (batch, tasks) in enumerate(found, 1):
                     yield f"memory {place}", batch, tasks

@@ -244,6 +244,47 @@ def one_loaded(rank):
     return sentence(lambda: learner.observe(*examples(2, 4)))
 
 
+def drifting(rank):
+    """Return when ranks with different learning rates are told, and what is said."""
+    said = []
+    for rule in (MEGA1(), MEGA2()):
+        model = network(0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001 * (1 + rank))
+        learner = engram.Learner(model, optimizer, rule, Memory(Fifo(10)))
+        step = 0
+        with pytest.raises(EngramError) as caught:  # noqa: PT012 (it is the step that is told)
+            for step in range(1000):
+                learner.observe(*examples(step, 4))
+        said.append((step, str(caught.value)))
+    return said
+
+
+def other_rules(rank):
+    """Return what is said where each rank weighs its rows by a rule of its own."""
+    said = []
+    for pair in [(MEGA2(), MEGA2(balance=False)), (MEGA1(), MEGA2()), (Equal(), MEGA1())]:
+        model = network(0)
+        learner = engram.Learner(model, sgd(model), pair[rank], Memory(Fifo(10)))
+        losses = [loss_on(model, examples(step, 4)) for step in (0, 1)]
+        said += [
+            sentence(partial(engram.backward, losses, [*model.parameters()], pair[rank])),
+            sentence(lambda learner=learner: learner.observe(*examples(0, 4))),
+        ]
+    return said
+
+
+def losses_in(rank, dtypes, rule):
+    """Return the weights where the losses of the ranks are of these dtypes."""
+    model = network(0, torch.float32)
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        past, batch = (part(examples(seed, 4, torch.float32), rank) for seed in (10 + step, step))
+        losses = [loss_on(model, each).to(dtypes[rank]) for each in (batch, past)]
+        engram.backward(losses, model.parameters(), rule)
+        optimizer.step()
+    return weights(model)
+
+
 def broken(rank, *, rule, trouble, check_finite=100):
     """Return what is said where one rank's step goes wrong, and the weights of the next one."""
     model, asked = network(0), []
@@ -380,6 +421,15 @@ def work(rank, path):
             **{made.__name__: unlike(made, rank) for made in OTHERS},
             "head added": head_added(rank),
             "one loaded": one_loaded(rank),
+            "drifting": drifting(rank),
+            "other rules": other_rules(rank),
+            **{
+                ("losses in", name(rule)): [
+                    losses_in(rank, dtypes, rule)
+                    for dtypes in ([torch.float32, torch.float64], [torch.float32, torch.bfloat16])
+                ]
+                for rule in (MEGA1(), MEGA2())
+            },
             **{
                 ("broken", name(rule), trouble): broken(rank, rule=rule, trouble=trouble)
                 for rule in (MEGA1(), MEGA2())
@@ -496,6 +546,28 @@ def test_weights_are_compared_again_when_others_come(ranks):
     assert "parameter 4, [3, 7]" in ranks[0]["head added"]
     assert ranks[0]["one loaded"] == ranks[1]["one loaded"]
     assert "not the same on all ranks" in ranks[0]["one loaded"]
+
+
+def test_weights_are_compared_again_after_every_100_steps(ranks):
+    """Whatever made them differ: optimisers with other settings, say, or a write to one of them."""
+    assert ranks[0]["drifting"] == ranks[1]["drifting"]
+    for step, said in ranks[0]["drifting"]:
+        assert step == 100
+        assert "the weights of parameter 0, [7, 5] torch.float64" in said
+
+
+def test_ranks_with_different_rules_are_told(ranks):
+    for first, second in zip(ranks[0]["other rules"], ranks[1]["other rules"], strict=True):
+        assert first == second
+        assert "must weigh its rows by the same rule" in first
+    assert "rank 0 has MEGA2(balance=True" in ranks[0]["other rules"][0]
+    assert "rank 1 has MEGA2(balance=False" in ranks[0]["other rules"][0]
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_losses_may_be_of_another_dtype_on_each_rank(ranks, rule):
+    for ours, others in zip(*(own["losses in", name(rule)] for own in ranks), strict=True):
+        assert all(map(torch.equal, ours, others))
 
 
 @pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)

@@ -71,7 +71,7 @@ def backward(
     tensor([18.])
     """
     check_group(process_group)
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     try:
         check_rule(rule)
         unique = _unique(parameters)
@@ -118,7 +118,7 @@ def backward_each(
     tensor([ 9., 36.])
     """
     check_group(process_group)
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     try:
         check_rule(rule)
         unique = _unique(parameters)
@@ -141,7 +141,7 @@ def mix_losses(
     An error in computing them is one on every rank. The current loss comes last. A row that only
     some ranks have is the mean of theirs.
     """
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     if rule.needs_gram:
         return _mix_each(losses, parameters, rule, ranks, check=check, absent=True)
     try:
