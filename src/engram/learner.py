@@ -301,7 +301,13 @@ class Learner:
         tasks = None
         if with_tasks and task is not None:
             tasks = torch.full((prepared.size,), task, device=device)
+        before = _versions(prepared.tensors)
         loss, value = self._evaluate(current, tasks)
+        if _versions(prepared.tensors) != before:
+            raise EngramError(
+                "The loss, or the model, writes to the batch that it is given, which the memory is "
+                "to keep as it was; let it work on a copy, such as inputs.clone()."
+            )
         if prepared.finite is not None:
             value = _nan_unless(prepared.finite, loss if value is None else value)
         yield "current", loss, value
@@ -337,6 +343,11 @@ class Learner:
         if len(result) != 2:
             raise EngramError(f"loss must return one number, or two, not {len(result)}.")
         return result
+
+
+def _versions(tensors: Iterable[Tensor]) -> list[int]:
+    """Return how often each tensor was written to; those of inference mode do not tell."""
+    return [0 if each.is_inference() else each._version for each in tensors]
 
 
 def _nan_unless(finite: Tensor, value: Tensor | float) -> Tensor | float:
