@@ -19,6 +19,7 @@ import engram
 from engram.errors import EngramError
 from engram.gradients import backward_each
 from engram.memory import Fifo, Memory
+from engram.penalties import EWC, MAS, PI, RWALK
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
 from unwaited import unwaited
 
@@ -335,6 +336,37 @@ def one_empty_memory(rank, rule):
     return [*weights(model), mix.losses, mix.weights]
 
 
+PENALTIES = {
+    "EWC": partial(EWC, 2.0, refresh_interval=2),
+    "Kirkpatrick": partial(EWC, 2.0, formula="kirkpatrick"),
+    "PI": partial(PI, 1.0),
+    "MAS": partial(MAS, 1.0, formula="aljundi"),
+    "RWALK": partial(RWALK, 1.0, refresh_interval=2),
+}
+
+
+def penalised(rank, kind):
+    """Learn two tasks with a penalty, which goes through each rank's part of a task."""
+    model = network(0)
+    learner = engram.Learner(model, sgd(model), penalty=PENALTIES[kind]())
+    for task in range(2):
+        seen = [part(examples(10 * task + step, 4), rank) for step in range(STEPS)]
+        for batch in seen:
+            learner.observe(*batch)
+        learner.end_task([tuple(batch) for batch in seen])
+    learner.observe(*part(examples(30, 4), rank))
+    return [*weights(model), learner.penalty.value()]
+
+
+def penalty_trouble(rank):
+    """Return what is said where one rank cannot go through its part of a task."""
+    model = network(0)
+    learner = engram.Learner(model, sgd(model), penalty=MAS(1.0))
+    learner.observe(*part(examples(0, 4), rank))
+    given = ["no batch"] if rank else [tuple(part(examples(0, 4), rank))]
+    return sentence(lambda: learner.end_task(given))
+
+
 def sharded():
     mesh = init_device_mesh("cpu", (2,))
     weight = nn.Parameter(distribute_tensor(torch.ones(4, 3), mesh, [Shard(0)]))
@@ -443,6 +475,8 @@ def work(rank, path):
                 ("one empty", name(rule)): one_empty_memory(rank, rule)
                 for rule in (MEGA1(), MEGA2(), GEM())
             },
+            **{("penalised", kind): penalised(rank, kind) for kind in PENALTIES},
+            "penalty trouble": penalty_trouble(rank),
             "messages": messages(rank),
             "sparse": sparse(),
             "sharded": sharded(),
@@ -480,6 +514,18 @@ def check_equal(ranks, key, whole):
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_two_processes_equal_one_with_the_whole_batch(ranks, way, rule):
     check_equal(ranks, (way.__name__, name(rule)), way(rule, None))
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_a_penalty_on_two_ranks_is_that_of_one_with_the_whole_batch(ranks, kind):
+    check_equal(ranks, ("penalised", kind), penalised(None, kind))
+
+
+def test_what_a_penalty_cannot_go_through_on_one_rank_is_an_error_on_all(ranks):
+    first, second = (own["penalty trouble"] for own in ranks)
+    assert first == second
+    assert "Rank 1" in first
+    assert "A batch of the task is" in first
 
 
 def test_a_group_may_be_given(ranks):
