@@ -32,11 +32,13 @@ class Request:
     tuned: Path | None = None
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
     deterministic: bool = False
+    passes: int = 1
 
     @property
     def command(self) -> str:
         """The command that makes these numbers: without the store, which is somebody's own."""
-        more = [] if self.tuned is None else ["--tuned"]
+        more = [] if self.passes == 1 else ["--passes", str(self.passes)]
+        more += [] if self.tuned is None else ["--tuned"]
         more += ["--record", "steps"] if self.record_every else []
         more += ["--record-every", str(self.record_every)] if self.record_every > 1 else []
         more += ["--deterministic"] if self.deterministic else []
@@ -112,6 +114,7 @@ def _specify(request: Request, method: str, overrides: Mapping[str, str]) -> Spe
         tasks=request.tasks,
         examples=request.examples,
         overrides=overrides,
+        passes=request.passes,
     )
 
 

@@ -48,6 +48,9 @@ def run(
         int | None, typer.Option(help="How many tasks; the benchmark's unless given.")
     ] = None,
     examples: ExamplesOption = None,
+    passes: Annotated[
+        int, typer.Option(help="Passes over each task's examples; more than 1 on your own data.")
+    ] = 1,
     settings: SetOption = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Use what `engram tune` chose; --set wins over it.")
@@ -101,6 +104,7 @@ def run(
             store if tuned else None,
             recording(record, record_every),
             deterministic,
+            passes,
         )
         if help_settings:
             list_settings(request, as_json=json)
