@@ -278,9 +278,10 @@ class RuleByRun(Rule):
             )
 
     def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
-        return self._weigh(losses, gram)
+        return self.weigh(losses, gram)
 
-    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+    def weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        """Return the weights by each run's rule."""
         parts = [
             rule(losses[part], None if gram is None else gram[part]) for rule, part in self._parts
         ]

@@ -6,7 +6,7 @@ Beside it: which runs can train as one stack, and how many of them are to.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,6 +25,7 @@ from engram.lab.benchmarks import (
 from engram.lab.benchmarks import benchmark as find_benchmark
 from engram.lab.methods import Entry, MethodSettings, method_entry
 from engram.lab.settings import Scalar, Settings, check_whole, parse
+from engram.plugins import REGISTRIES
 
 _NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
 _NUMERICS_OF_PASSES = 2  # of tuning: 1 offered a memory the same examples in each pass
@@ -68,9 +69,29 @@ class Spec:
         """
         return dict(self._identity)
 
+    def plugins(self) -> dict[str, str]:
+        """Return which plugins have a part in the numbers: a digest, or a version, of each.
+
+        It is by kind and name, ``rules/mine``; where all is ours there are none.
+        """
+        named = [("methods", self.method), ("rules", self.method), ("benchmarks", self.benchmark)]
+        for item in self._fields():
+            if (kind := item.metadata["plugins"]) is not None:
+                named.append((kind, str(self.settings[item.name]).partition(",")[0]))
+        used = {f"{kind}/{name}": REGISTRIES[kind].identity(name) for kind, name in named}
+        return {name: identity for name, identity in used.items() if identity}
+
     def check_data(self) -> None:
-        """Refuse data that has been changed since the identity was first asked for, if it was."""
+        """Refuse data that has been changed since the identity was first asked for, if it was.
+
+        And plugins.
+        """
         before = vars(self).get("_identity")
+        if before and self.plugins() != before.get("plugins", {}):
+            raise EngramError(
+                f"A plugin that {self.method} on {self.benchmark} uses was changed after the "
+                "command was given: give it again to run the plugin as it is now."
+            )
         now = find_benchmark(self.benchmark).checksum(self.stream_settings()) if before else None
         if before and now != before["data"]:
             raise EngramError(
@@ -93,7 +114,7 @@ class Spec:
         }
         if self.passes == 1:  # as it is in results from before there were more
             del described["passes"]
-        return described
+        return described | ({"plugins": used} if (used := self.plugins()) else {})
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -105,10 +126,13 @@ class Spec:
 
     def _counts(self, name: str, value: Scalar) -> bool:
         """Whether a setting is part of what a result is filed under."""
-        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
-        (mine,) = (item for kind in kinds for item in fields(kind) if item.name == name)
+        (mine,) = (item for item in self._fields() if item.name == name)
         marks = mine.metadata
         return not (marks["place"] or (marks["later"] and value == mine.default))
+
+    def _fields(self) -> list[Field[Any]]:
+        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
+        return [item for kind in kinds for item in fields(kind)]
 
     def method_settings(self) -> MethodSettings:
         """Return the method's share of the settings."""
