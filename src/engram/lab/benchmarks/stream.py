@@ -142,6 +142,11 @@ class Stream(ABC):
             for batch in self.test(task):
                 yield batch, {task: batch.labels.shape[-1]}
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example as a network sees it."""
+        return (self.features,)
+
     def held_out(self, tasks: Sequence[int]) -> Iterable[tuple[TestBatch, Mapping[int, int]]]:
         """Return what a stream with ``patience`` holds out of tasks' training, as `tests` does."""
         raise EngramError(f"{type(self).__name__} holds nothing out of the training of {tasks}.")
