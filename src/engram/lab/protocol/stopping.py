@@ -39,24 +39,16 @@ class EarlyStopping:
         self._taken = torch.zeros(self._runs, dtype=torch.int64)  # passes, until it stopped
         self._kept = dict[str, Tensor]()
 
-    @property
-    def active(self) -> bool:
-        """Whether tasks may end early."""
-        return self._stream.patience > 0
-
     def begin_task(self, examples: int, *, resumed: bool) -> None:
         """Look after the passes of a task of so many examples."""
-        ends = {-(-number * examples // self._size): number for number in self._all()}
-        self._ends = ends if self.active else {}
+        every = range(1, self._number + 1)
+        self._ends = {-(-number * examples // self._size): number for number in every}
         if not resumed:
             self._forget()
 
-    def _all(self) -> range:
-        return range(1, self._number + 1)
-
-    def next_end(self, step: int) -> int | None:
-        """Return the first step from here on that is followed by a look, if there is one."""
-        return min((end for end in self._ends if end > step), default=None)
+    def next_end(self, step: int) -> int:
+        """Return how many steps there are before the next look, from the task's beginning."""
+        return min(end for end in self._ends if end > step)
 
     def ended(self, step: int, tasks: Sequence[int]) -> bool:
         """Look, where a pass ends with this step; return whether all runs have stopped."""
@@ -76,8 +68,7 @@ class EarlyStopping:
         """Put every run back to where it was best."""
         for name, kept in self._kept.items():
             getattr(self._method, name).copy_(kept)
-        if self._ends:
-            self._tasks, self._sum = self._tasks + 1, self._sum + self._taken
+        self._tasks, self._sum = self._tasks + 1, self._sum + self._taken
         self._kept = {}
 
     def _keep(self, runs: Tensor) -> None:

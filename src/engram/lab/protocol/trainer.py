@@ -111,7 +111,9 @@ def run(
         # What is measured, and where a checkpoint left off.
         record = Record(len(seeds), spec.tasks, record_every)
         losses = LossWatch(specs, method, stream.seeds, record, checkpoint)
-        stopping = EarlyStopping(method, stream, spec.passes, batch_size)
+        stopping = None
+        if stream.patience:
+            stopping = EarlyStopping(method, stream, spec.passes, batch_size)
         state = RunState(spec.tasks, method, record, stopping, started)
         if checkpoint is not None:
             options = {"deterministic": deterministic, "record_every": record_every}
@@ -130,7 +132,8 @@ def run(
                     examples, batch_size, capture=method.capturable, kind=method.kind, order=order
                 )
                 losses.begin_task(len(loop))
-                stopping.begin_task(examples.labels.shape[1], resumed=state.step > 0)
+                if stopping is not None:
+                    stopping.begin_task(examples.labels.shape[1], resumed=state.step > 0)
                 if record.steps is not None:
                     method.begin_recording()
                     record.steps.begin_task(len(loop), examples.labels.device)
@@ -139,7 +142,9 @@ def run(
                 state.resume_steps()
 
                 while loop.step < len(loop):
-                    step, stop = loop.step, stopping.next_end(loop.step) or len(loop)
+                    step, stop = loop.step, len(loop)
+                    if stopping is not None:
+                        stop = stopping.next_end(step)
                     if step <= _CURVE_BATCHES and not joint:
                         method.begin_evaluation()
                         record.curves[task].append(curve_point(method, stream, task))
@@ -167,7 +172,8 @@ def run(
                         progress(Progress(task, spec.tasks, state.done, all_steps))
                     if losses.suspicious(step):
                         losses.check(task)
-                    if stopping.ended(loop.step, range(spec.tasks) if joint else [task]):
+                    looked_at = range(spec.tasks) if joint else [task]
+                    if stopping is not None and stopping.ended(loop.step, looked_at):
                         state.done += len(loop) - loop.step  # steps that are left out
                         break
                     if checkpoint is not None and checkpoint.due():
@@ -176,7 +182,8 @@ def run(
 
                 # The end of the task: its curve, what the method makes of it, all tasks so far.
                 losses.check(task, ended=True)
-                stopping.end_task()
+                if stopping is not None:
+                    stopping.end_task()
                 if len(loop) <= _CURVE_BATCHES and not joint:
                     method.begin_evaluation()
                     record.curves[task].append(curve_point(method, stream, task))
@@ -294,7 +301,7 @@ class RunState:
     tasks: int
     method: Method
     record: Record
-    stopping: EarlyStopping
+    stopping: EarlyStopping | None
     started: float
     description: Mapping[str, Any] = field(default_factory=dict)  # which run this is
     task: int = 0  # the position that it goes on from
@@ -333,7 +340,7 @@ class RunState:
         if not (0 <= self.task < self.tasks and self.step >= 0):
             raise EngramError(f"The checkpoint is at a place {place} that the run has not.")
         self.record.load_state_dict(state["record"])
-        if "stopping" in state:  # it is there with patience alone
+        if self.stopping is not None:
             self.stopping.load_state_dict(state["stopping"])
         self.method.load_state_dict(state["method"])
 
@@ -353,7 +360,7 @@ class RunState:
             "seconds": self.seconds,
             "record": self.record.state_dict(),
             "method": self.method.state_dict(),
-            **({"stopping": self.stopping.state_dict()} if self.stopping.active else {}),
+            **({} if self.stopping is None else {"stopping": self.stopping.state_dict()}),
         }
         where = f"task {task + 1} of {self.tasks}, step {step}"
         checkpoint.save(self.description, state, where)
@@ -401,7 +408,7 @@ def _outcomes(state: RunState, method: Method, stream: Stream, device: str) -> l
             device_name(device),
             {
                 **facts,
-                **state.stopping.facts(index),
+                **({} if state.stopping is None else state.stopping.facts(index)),
                 **({} if mine is None else step_facts(mine, _rule(method, index))),
             },
             record.failure(index),
