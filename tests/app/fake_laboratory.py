@@ -97,7 +97,9 @@ def usual(method):
     return {**USUAL, **({"epsilon": 0.001} if method == "mega-i" else {})}
 
 
-def specify(benchmark, method, *, tasks=None, examples=None, overrides=None, network=None):
+def specify(
+    benchmark, method, *, tasks=None, examples=None, overrides=None, passes=1, network=None
+):
     assert network is None  # there are none here
     if benchmark != "permuted-mnist":
         raise unknown("benchmark", benchmark, ["permuted-mnist"])
@@ -109,7 +111,8 @@ def specify(benchmark, method, *, tasks=None, examples=None, overrides=None, net
     settings = usual(method)
     for key, text in (overrides or {}).items():
         settings[key] = type(settings[key])(text)
-    return Spec(benchmark, method, tasks, 55_000 if examples is None else examples, settings)
+    examples = 55_000 if examples is None else examples
+    return Spec(benchmark, method, tasks, examples, settings, passes=passes)
 
 
 def tuning_specs(

@@ -52,6 +52,9 @@ def run(
         int | None, typer.Option(help="How many tasks; the benchmark's unless given.")
     ] = None,
     examples: ExamplesOption = None,
+    passes: Annotated[
+        int, typer.Option(help="Passes over each task's examples; more than 1 on your own data.")
+    ] = 1,
     settings: SetOption = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Use what `engram tune` chose; --set wins over it.")
@@ -110,6 +113,7 @@ def run(
             recording(record, record_every),
             deterministic,
             tuple(map(str, plugins or ())),
+            passes,
             network,
             tuple(network_settings or ()),
         )
