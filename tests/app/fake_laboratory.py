@@ -128,6 +128,10 @@ def tuning_specs(
     return [replace(usual, settings=each, split="tuning", passes=passes) for each in settings]
 
 
+def check_network(spec):
+    assert spec.network is None
+
+
 def tuned_settings(spec):
     return {name: spec.settings[name] for name in SEARCHED.get(spec.method, {})}
 
