@@ -50,7 +50,7 @@ def test_after_a_mix_the_mixer_is_empty(model, mixer):
 
 def test_a_rule_that_raises_leaves_no_gradient_and_no_row(model):
     class Broken(MEGA2):
-        def _weigh_pair(self, *_):
+        def weigh_pair(self, *_):
             raise RuntimeError("out of memory")
 
     mixer = engram.GradientMixer(sgd(model), Broken())

@@ -17,9 +17,11 @@ from engram.app.cli.options import (
     DeviceOption,
     ExamplesOption,
     JsonOption,
+    PluginOption,
     SetOption,
     StoreOption,
     use_data,
+    use_plugins,
 )
 from engram.app.cli.process import importing, one_sentence
 from engram.app.cli.run import run
@@ -70,6 +72,7 @@ def tune(
     settings: SetOption = None,
     device: DeviceOption = "auto",
     data: DataOption = None,
+    plugins: PluginOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -85,6 +88,7 @@ def tune(
         with importing():
             from engram.app.cli.requests import TuningRequest
             from engram.app.cli.tune import tune as choose
+        use_plugins(plugins)
 
         request = TuningRequest(
             benchmark,
@@ -96,6 +100,7 @@ def tune(
             tuple(settings or ()),
             device,
             deterministic,
+            tuple(map(str, plugins or ())),
         )
         code = choose(request, store=store, as_json=json, checkpoint_every=checkpoint_every)
         raise typer.Exit(code)
@@ -115,6 +120,7 @@ def reproduce(
     ] = None,
     device: DeviceOption = "auto",
     data: DataOption = None,
+    plugins: PluginOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     dry_run: Annotated[
@@ -129,6 +135,7 @@ def reproduce(
         use_data(data)
         with importing():
             from engram.app.cli.reproduce import reproduce as reproduce_study
+        use_plugins(plugins)
 
         code = reproduce_study(
             target,
@@ -137,6 +144,7 @@ def reproduce(
             seeds=seeds,
             dry_run=dry_run,
             checkpoint_every=checkpoint_every,
+            plugins=tuple(map(str, plugins or ())),
         )
         raise typer.Exit(code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,15 @@ DeterministicOption = Annotated[
     bool,
     typer.Option("--deterministic", help="Let a GPU end with the same bits each time; slower."),
 ]
+PluginOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        help="A Python file with a rule, policy, method, benchmark or network of your own; as "
+        "often as you like.",
+    ),
+]
 CHECKPOINT_EVERY = 60.0
 
 
@@ -58,6 +68,13 @@ def use_data(folder: Path | None) -> None:
     if not found:
         raise EngramError(f"data must be a folder that exists, not {str(folder)!r}.")
     os.environ["ENGRAM_DATA"] = str(folder)
+
+
+def use_plugins(files: Sequence[Path] | None) -> None:
+    """Let this process and its workers find what is in plugin files, if any are given."""
+    from engram import plugins
+
+    plugins.use_files(files or ())
 
 
 def recording(what: str | None, every: int) -> int:

@@ -32,6 +32,7 @@ class Request:
     tuned: Path | None = None
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
     deterministic: bool = False
+    plugins: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -56,6 +57,7 @@ class TuningRequest:
     settings: tuple[str, ...] = ()
     device: str = "auto"
     deterministic: bool = False
+    plugins: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -75,6 +77,8 @@ def _command_line(
     if request.examples is not None:
         words += ["--examples", str(request.examples)]
     words += more
+    for file in request.plugins:
+        words += ["--plugin", file]
     for setting in request.settings:
         words += ["--set", setting]
     return shlex.join([*words, "--device", request.device])

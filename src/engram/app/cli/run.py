@@ -19,10 +19,12 @@ from engram.app.cli.options import (
     DeviceOption,
     ExamplesOption,
     JsonOption,
+    PluginOption,
     SetOption,
     StoreOption,
     recording,
     use_data,
+    use_plugins,
 )
 from engram.app.cli.process import importing, on_stop, one_sentence
 from engram.app.terminal import one_line
@@ -54,6 +56,7 @@ def run(
     ] = False,
     device: DeviceOption = "auto",
     data: DataOption = None,
+    plugins: PluginOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -89,6 +92,7 @@ def run(
             from engram.app.cli.progress import training
             from engram.app.cli.requests import Request, list_settings, specify
             from engram.lab import protocol
+        use_plugins(plugins)
 
         request = Request(
             benchmark,
@@ -101,6 +105,7 @@ def run(
             store if tuned else None,
             recording(record, record_every),
             deterministic,
+            tuple(map(str, plugins or ())),
         )
         if help_settings:
             list_settings(request, as_json=json)

@@ -64,6 +64,7 @@ class Replay(Method):
         self.rule = rule
         # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
         self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
+        self.pads = rule.reference == "per task"
         stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
         shown = stream.examples * stream.passes

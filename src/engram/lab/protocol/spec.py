@@ -5,12 +5,13 @@ Beside it: which runs can train as one stack, and how many of them are to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+from torch import nn
 
 from engram.errors import EngramError, shown, unknown
 from engram.lab.benchmarks import (
@@ -23,7 +24,9 @@ from engram.lab.benchmarks import (
 )
 from engram.lab.benchmarks import benchmark as find_benchmark
 from engram.lab.methods import Entry, MethodSettings, method_entry
+from engram.lab.networks import NetworkSource, network_source
 from engram.lab.settings import Scalar, Settings, check_whole, parse
+from engram.plugins import REGISTRIES
 
 _NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
 _MOST_PASSES = 100
@@ -43,6 +46,7 @@ class Spec:
     settings: Mapping[str, Scalar] = field(default_factory=dict)  # complete
     split: Split = "training"
     passes: int = 1  # over the examples of each task
+    network: NetworkSource | None = None  # None: the benchmark's own
 
     def __post_init__(self) -> None:
         for name in ("tasks", "examples", "passes"):
@@ -62,15 +66,40 @@ class Spec:
         """
         return dict(self._identity)
 
+    def plugins(self) -> dict[str, str]:
+        """Return which plugins have a part in the numbers: a digest, or a version, of each.
+
+        It is by kind and name, ``rules/mine``; where all is ours there are none.
+        """
+        named = [("methods", self.method), ("rules", self.method), ("benchmarks", self.benchmark)]
+        for item in self._fields():
+            if (kind := item.metadata["plugins"]) is not None:
+                named.append((kind, str(self.settings[item.name]).partition(",")[0]))
+        used = {f"{kind}/{name}": REGISTRIES[kind].identity(name) for kind, name in named}
+        return {name: identity for name, identity in used.items() if identity}
+
     def check_data(self) -> None:
-        """Refuse data that has been changed since the identity was first asked for, if it was."""
+        """Refuse data that has been changed since the identity was first asked for, if it was.
+
+        And plugins.
+        """
         before = vars(self).get("_identity")
+        if before and self.plugins() != before.get("plugins", {}):
+            raise EngramError(
+                f"A plugin that {self.method} on {self.benchmark} uses was changed after the "
+                "command was given: give it again to run the plugin as it is now."
+            )
         now = find_benchmark(self.benchmark).checksum(self.stream_settings()) if before else None
         if before and now != before["data"]:
             raise EngramError(
                 f"The data of {self.benchmark} was changed after the command was given: give it "
                 "again to run on the data as it is now."
             )
+
+    def check_network(self) -> None:
+        """Refuse a network whose source has been changed since then."""
+        if self.network is not None:
+            self.network.check_source()
 
     def description(self) -> dict[str, Any]:
         """Return the identity less the data, which need not be there."""
@@ -84,7 +113,10 @@ class Spec:
         }
         if self.passes == 1:  # as it is in results from before there were more
             del described["passes"]
-        return described
+        del described["network"]
+        if self.network is not None:
+            described["network"] = self.network.identity
+        return described | ({"plugins": used} if (used := self.plugins()) else {})
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -96,10 +128,13 @@ class Spec:
 
     def _counts(self, name: str, value: Scalar) -> bool:
         """Whether a setting is part of what a result is filed under."""
-        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
-        (mine,) = (item for kind in kinds for item in fields(kind) if item.name == name)
+        (mine,) = (item for item in self._fields() if item.name == name)
         marks = mine.metadata
         return not (marks["place"] or (marks["later"] and value == mine.default))
+
+    def _fields(self) -> list[Field[Any]]:
+        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
+        return [item for kind in kinds for item in fields(kind)]
 
     def method_settings(self) -> MethodSettings:
         """Return the method's share of the settings."""
@@ -120,11 +155,19 @@ def specify(
     overrides: Mapping[str, str] | None = None,
     split: Split = "training",
     passes: int = 1,
+    network: str | Callable[..., nn.Module] | NetworkSource | None = None,
+    network_arguments: Mapping[str, str | Scalar] | None = None,
 ) -> Spec:
     """Return the spec with the paper's settings for this benchmark, less what is overridden.
 
-    A preset's name stands for a benchmark with tasks, examples and settings of its own.
+    A preset's name stands for a benchmark with tasks, examples and settings of its own. A
+    ``network`` in the place of the benchmark's is given as `network_source` takes it.
     """
+    source = None
+    if network is not None:
+        source = network_source(network, network_arguments)
+    elif network_arguments:
+        raise EngramError("network_arguments are those of a network, which must be given too.")
     if not isinstance(overrides, Mapping | None):
         raise EngramError(f"overrides must be texts by setting, not {shown(overrides)}.")
     _check_name(split)
@@ -152,7 +195,7 @@ def specify(
             f"not {chosen.batch_size}."
         )
     settings = chosen.as_dict() | options.as_dict()
-    return Spec(benchmark, method, tasks, examples, settings, split, passes)
+    return Spec(benchmark, method, tasks, examples, settings, split, passes, source)
 
 
 def _check_name(split: object) -> None:
