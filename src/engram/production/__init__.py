@@ -1,4 +1,4 @@
-"""A model and its memory as one versioned artefact: trained, updated through a gate, rolled back."""
+"""A model and its memory as one versioned artefact: train, update through a gate, roll back."""
 
 from engram.production.artefact import Artefact, LockedError, Version
 from engram.production.erasure import ErasureReport

@@ -67,7 +67,9 @@ def read_json(path: Path) -> Document:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.pop("sha256", None) != _checksum(document):
-        raise EngramError(f"{str(path)!r} is damaged: it does not have the checksum of its content.")
+        raise EngramError(
+            f"{str(path)!r} is damaged: it does not have the checksum of its content."
+        )
     return document
 
 
@@ -171,9 +173,11 @@ class Artefact:
     def versions(self) -> list[Version]:
         """Return all versions, accepted or not, the oldest first."""
         place = self.folder / "versions"
-        found = [each for each in place.iterdir() if _NUMBER.fullmatch(each.name)] if (
-            place.is_dir()
-        ) else []
+        found = (
+            [each for each in place.iterdir() if _NUMBER.fullmatch(each.name)]
+            if (place.is_dir())
+            else []
+        )
         return [Version(each) for each in sorted(found, key=lambda each: int(each.name))]
 
     def version(self, number: int) -> Version:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from engram.production import intervals
+from engram.production.intervals import Interval
 
 _LEVEL = 0.05
 _LEAST = 5.0  # examples of a category that are expected: the rarer ones count as one
@@ -76,7 +77,10 @@ def drifts(
 ) -> list[Drift]:
     """Test every column, past against new; p-values are corrected by Holm's procedure."""
     found = [
-        *((name, "Kolmogorov-Smirnov", *kolmogorov_smirnov(*pair)) for name, pair in numbers.items()),
+        *(
+            (name, "Kolmogorov-Smirnov", *kolmogorov_smirnov(*pair))
+            for name, pair in numbers.items()
+        ),
         *((name, "chi-square", *chi_square(*pair)) for name, pair in texts.items()),
     ]
     corrected = intervals.holm([chance for *_, chance in found])
@@ -86,26 +90,34 @@ def drifts(
     ]
 
 
+class Contradiction(NamedTuple):
+    """How often labels agree with a model where it is sure: of the past, and of new data."""
+
+    past_right: int
+    past: int
+    new_right: int
+    new: int
+
+    def loss(self, level: float) -> Interval:
+        """Return by how much less new labels agree, with Newcombe's bounds."""
+        return intervals.independent_shares(
+            (self.past_right, self.past), (self.new_right, self.new), level
+        )
+
+
 def contradiction(
     past_sure: NDArray[np.float64],
     past_right: NDArray[np.bool_],
     new_sure: NDArray[np.float64],
     new_right: NDArray[np.bool_],
-) -> dict[str, Any] | None:
-    """Say whether new labels contradict the old ones.
+) -> Contradiction | None:
+    """Count how often a model is right where it is at least 90 % sure; None where it never is.
 
-    Where the parent is at least 90 % sure, it should be as often right on new data as it was on
-    the past: that inputs have moved makes it unsure, that labels have makes it sure and wrong. It
-    is told by the intervals of both shares, each at 97.5 %, where they are apart.
+    That inputs have moved makes a model unsure; that labels have makes it sure and wrong.
     """
-    pairs = [(sure >= _SURE, right) for sure, right in ((past_sure, past_right), (new_sure, new_right))]
-    counts = [(int(right[sure].sum()), int(sure.sum())) for sure, right in pairs]
-    if not all(total for _, total in counts):
+    past, new = past_sure >= _SURE, new_sure >= _SURE
+    if not past.any() or not new.any():
         return None
-    past, new = (intervals.share(right, total, 0.975) for right, total in counts)
-    return {
-        "past": list(past),
-        "new": list(new),
-        "examples": [total for _, total in counts],
-        "contradicts": new.high < past.low,
-    }
+    return Contradiction(
+        int(past_right[past].sum()), int(past.sum()), int(new_right[new].sum()), int(new.sum())
+    )

@@ -11,8 +11,9 @@ docs/production/erasing.md says what erasing does not do.
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,37 @@ class ErasureReport:
         """Return everything as JSON values."""
         return dict(vars(self))
 
+    def sentences(self) -> list[str]:
+        """Say what is gone, what is not, and which versions were trained with it."""
+        memory, exam = sum(self.memory.values()), sum(self.exam.values())
+        found = [
+            f"Erased: {memory:,} rows of memories and {exam:,} of exams, in "
+            f"{len({*self.memory, *self.exam}):,} versions."
+        ]
+        if self.reports:
+            found.append(f"Reports that named it, cleared: those of {_numbers(self.reports)}.")
+        if self.texts:
+            count = sum(self.texts.values())
+            found.append(f"Categories and classes that only it had, cleared: {count:,}.")
+        if self.trained_with:
+            found.append(
+                "Not gone: the weights. It was in the training data of "
+                f"{_numbers(self.trained_with)}, and the weights of {_numbers(self.weights)} "
+                "learned from it: train anew without it where they must not have."
+            )
+        else:
+            found.append("No version's own training data had it.")
+        found.append(
+            "It is left out of all later updates."
+            if self.blocked
+            else "Later data of the same id or tag is taken again; --block refuses it."
+        )
+        return found
+
+
+def _numbers(versions: Sequence[int]) -> str:
+    return f"version{'s' if len(versions) > 1 else ''} {', '.join(map(str, versions))}"
+
 
 def erase(
     artefact: Artefact,
@@ -276,7 +308,9 @@ def erase(
 
 def _check_tags(artefact: Artefact, where: Mapping[str, str]) -> None:
     for name in where:
-        known = listed(read_json(artefact.current.folder / "preprocessing.json")["settings"]["tags"])
+        known = listed(
+            read_json(artefact.current.folder / "preprocessing.json")["settings"]["tags"]
+        )
         if name not in known:
             raise EngramError(
                 f"{name!r} is no column of tags, by which examples could be found; "
@@ -312,16 +346,9 @@ def _purge_version(
     show: Callable[[Path, Document], None],
 ) -> None:
     folder, number = version.folder, version.number
-    found = version.report()
-    if found is not None:
-        cleared = clear_report(found, erasures, number)
-        if cleared != found:
-            report.reports.append(number)
-            write_json(folder / "report.json", cleared)
-        show(folder / "report.html", cleared)
     document = read_json(folder / "preprocessing.json")
     # Only what is fitted is looked at, so that no encoder has to be read.
-    preprocessing = Preprocessing.from_json(document, lambda texts, length: torch.zeros(0))
+    preprocessing = Preprocessing.from_json(document, _no_tokens)
 
     def gone(digest: str) -> bool:
         return any(
@@ -329,9 +356,21 @@ def _purge_version(
             for kind in {each.kind for each in erasures.lines}
         )
 
-    forgotten = preprocessing.forget(gone).as_json()
+    # What is fitted comes last: it says which texts are to be cleared elsewhere.
+    forgotten = json.loads(json.dumps(preprocessing.forget(gone).as_json()))
+    texts = _texts_of(document) - _texts_of(forgotten)
+    found = version.report()
+    if found is not None:
+        cleared = clear_report(found, erasures, number, texts)
+        if cleared != found:
+            report.reports.append(number)
+            write_json(folder / "report.json", cleared)
+        show(folder / "report.html", cleared)
+    if texts:
+        version.facts["notes"] = _cleared(version.facts["notes"], texts)
+        write_json(folder / "version.json", version.facts)
+        report.texts[number] = len(texts)
     if forgotten != document:
-        report.texts[number] = _texts_of(document) - _texts_of(forgotten)
         write_json(folder / "preprocessing.json", forgotten)
     for name, counts in ((EXAM, report.exam), (MEMORY, report.memory)):
         memory = Memory.load(folder / name)
@@ -341,27 +380,58 @@ def _purge_version(
             without(memory, leaving).save(folder / name)
 
 
-def _texts_of(document: Document) -> int:
-    known = [each for column in document["inputs"].get("categories", ()) for each in column["known"]]
+def _no_tokens(texts: Sequence[str], length: int) -> Tensor:
+    return torch.zeros(len(texts), length)
+
+
+def _texts_of(document: Document) -> set[str]:
+    known = [
+        each for column in document["inputs"].get("categories", ()) for each in column["known"]
+    ]
     known += document["target"].get("classes", ())
-    return sum(each["text"] is not None for each in known)
+    return {each["text"] for each in known if each["text"]}
 
 
-def clear_report(report: Document, erasures: Erasures, number: int) -> Document:
-    """Return a report without the ids and slices of what was erased."""
+def _cleared(notes: Sequence[str], texts: Collection[str]) -> list[str]:
+    """Return notes without texts that are erased, where these are whole words."""
+    for text in texts:
+        word = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+        notes = [word.sub("(erased)", note) for note in notes]
+    return list(notes)
 
-    def kept(ids: Sequence[str]) -> list[str]:
+
+def clear_report(
+    report: Document, erasures: Erasures, number: int, texts: Collection[str] = ()
+) -> Document:
+    """Return a report without the ids, the slices and the texts of what was erased."""
+
+    def gone(name: str) -> bool:
+        column, _, value = name.partition("=")
+        return value in texts or erasures.has(f"tag:{column}", value, number)
+
+    def kept(parts: Sequence[Document]) -> list[Document]:
+        return [
+            part | {"flips": {name: _kept_ids(ids) for name, ids in part["flips"].items()}}
+            if "flips" in part
+            else part
+            for part in parts
+            if part["what"] != "slice" or not gone(part["name"])
+        ]
+
+    def _kept_ids(ids: Sequence[str]) -> list[str]:
         return [id_ for id_ in ids if not erasures.has("id", id_, number)]
 
-    parts = []
-    for part in report["parts"]:
-        column, _, value = part["name"].partition("=")
-        if part["what"] == "slice" and erasures.has(f"tag:{column}", value, number):
-            continue
-        flips = part.get("flips")
-        parts.append(
-            part
-            if flips is None
-            else part | {"flips": {name: kept(ids) for name, ids in flips.items()}}
-        )
-    return report | {"parts": parts}
+    lost = [part["name"] for part in report["parts"] if part["what"] == "slice"]
+    lost = [name for name in lost if gone(name)]
+    cleared = report | {
+        "parts": kept(report["parts"]),
+        "notes": _cleared(report["notes"], texts),
+        "reasons": [
+            words for words in report["reasons"] if not any(f" {name}:" in words for name in lost)
+        ],
+        "gate": report["gate"]
+        | {"slices": {n: each for n, each in report["gate"]["slices"].items() if not gone(n)}},
+    }
+    if mixed := report["interpolation"]:
+        cleared["interpolation"] = mixed | {"candidate": kept(mixed["candidate"])}
+    return cleared

@@ -121,7 +121,7 @@ def questions(exam: Memory, preprocessing: Preprocessing) -> Questions:
         preprocessing.inputs.widened(sample.batch),
         sample.tasks.numpy(),
         [str(id_) for id_ in sample.ids],
-        [dict(each.tags or {}) for each in exam.examples()],
+        [{name: str(tag) for name, tag in (each.tags or {}).items()} for each in exam.examples()],
     )
 
 
@@ -174,7 +174,8 @@ def influences(target: Target, statistics: NDArray[np.float64]) -> NDArray[np.fl
     (slope,) = torch.autograd.grad(value, total)
     if not slope.isfinite().all():
         return np.full(len(statistics), np.inf)
-    return (statistics - statistics.mean(0)) @ slope.numpy() * len(statistics)
+    moved: NDArray[np.float64] = (statistics - statistics.mean(0)) @ slope.numpy()
+    return moved * len(statistics)
 
 
 def calibration_error(answers: Answers, rows: NDArray[np.bool_]) -> float | None:

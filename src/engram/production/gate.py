@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from engram.errors import EngramError, shown, unknown
 from engram.lab.targets import Classes, Target
 from engram.production import intervals
+from engram.production.drift import Contradiction
 from engram.production.exam import Answers, influences, metric
 from engram.production.intervals import Interval
 
@@ -44,7 +45,9 @@ class Limits:
         """Return these limits, the other's where there are none."""
         return Limits(
             other.max_drop if self.max_drop is None else self.max_drop,
-            other.max_negative_flips if self.max_negative_flips is None else self.max_negative_flips,
+            other.max_negative_flips
+            if self.max_negative_flips is None
+            else self.max_negative_flips,
         )
 
 
@@ -56,6 +59,8 @@ class Gate:
         max_drop: how much the metric may fall: on all the past, in every period and in every slice.
         max_negative_flips: the share of examples that were right and are wrong, likewise.
         min_gain: by how much the metric must rise on the new data, at least.
+        max_contradiction: by how much less often new labels may agree with the parent than old ones
+            do, where it is at least 90 % sure; of classes alone.
         confidence: the probability that an acceptance is no mistake, in all.
         each_period: whether every period is asked, or only all of them together.
         periods: limits of their own for periods, by name.
@@ -65,6 +70,7 @@ class Gate:
     max_drop: float = 0.05
     max_negative_flips: float | None = None
     min_gain: float | None = None
+    max_contradiction: float | None = 0.1
     confidence: float = 0.95
     each_period: bool = True
     periods: Mapping[str, Limits] = field(default_factory=dict)
@@ -74,6 +80,7 @@ class Gate:
         _check("max_drop", self.max_drop, 0, None)
         _check("max_negative_flips", self.max_negative_flips, 0, 1)
         _check("min_gain", self.min_gain, None, None)
+        _check("max_contradiction", self.max_contradiction, 0, 1)
         _check("confidence", self.confidence, 0.5, 0.9999)
         if not isinstance(self.each_period, bool):
             raise EngramError(f"each_period must be true or false, not {shown(self.each_period)}.")
@@ -87,7 +94,9 @@ class Gate:
         try:
             document = tomllib.loads(Path(path).read_text("utf-8"))
         except OSError as error:
-            raise EngramError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from error
+            raise EngramError(
+                f"{str(path)!r} cannot be read: {error.strerror or error}."
+            ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise EngramError(f"{str(path)!r} is no TOML: {error}.") from error
         return cls.from_json(document)
@@ -189,31 +198,57 @@ class _Test(NamedTuple):
 
 
 def judge(
-    gate: Gate, parts: Sequence[Part], before: Answers, after: Answers, target: Target
-) -> tuple[Verdict, list[Judged]]:
-    """Return the verdict on a candidate, and what is said of every part."""
-    judged, tests = list[Judged](), list[tuple[int, _Test]]()
+    gate: Gate,
+    parts: Sequence[Part],
+    before: Answers,
+    after: Answers,
+    target: Target,
+    against: Contradiction | None = None,
+) -> tuple[Verdict, list[Judged], list[str]]:
+    """Return the verdict, what is said of every part, and the verdict's reasons beside these.
+
+    ``against`` is what new labels say of the parent, where it is to be judged.
+    """
+    judged, tests = list[Judged](), list[tuple[int | None, _Test]]()
     for place, part in enumerate(parts):
         found, own = _examine(gate, part, before, after, target)
         judged.append(found)
         tests += [(place, test) for test in own]
+    if against is not None and gate.max_contradiction is not None:
+        tests.append((None, _contradicted(gate.max_contradiction, against, gate.level)))
     corrected = intervals.holm([test.chance for _, test in tests])
-    decisions: dict[int, list[tuple[Verdict, str]]] = {}
-    for (place, test), chance in zip(tests, corrected, strict=True):
+    said: dict[int | None, list[tuple[Verdict, str]]] = {}
+    for (where, test), chance in zip(tests, corrected, strict=True):
         if test.met:
-            said: tuple[Verdict, str] = ("accepted", test.met_words)
+            decided: tuple[Verdict, str] = ("accepted", test.met_words)
         elif chance <= 1 - gate.level:
-            said = ("rejected", test.broken_words)
+            decided = ("rejected", test.broken_words)
         else:
-            said = ("undecided", test.open_words)
-        decisions.setdefault(place, []).append(said)
-    for place, own in decisions.items():
-        verdict = _worst([each for each, _ in own])
-        words = [words for each, words in own if each == verdict or each == "rejected"]
-        judged[place] = judged[place]._replace(decision=verdict, reasons=words)
-    verdicts = [each.decision for each in judged if each.decision is not None]
-    # Without a single test there is no evidence.
-    return _worst(verdicts) if verdicts else "undecided", judged
+            decided = ("undecided", test.open_words)
+        said.setdefault(where, []).append(decided)
+    for place in range(len(parts)):
+        if each_said := said.get(place):
+            verdict = _worst([each for each, _ in each_said])
+            words = [words for each, words in each_said if each == verdict]
+            judged[place] = judged[place]._replace(decision=verdict, reasons=words)
+    asked = [each.decision for each in judged if each.decision is not None]
+    # Without a single part that is asked of there is no evidence.
+    others = said.get(None, [])
+    verdict = _worst([*asked, *(each for each, _ in others)]) if asked else "undecided"
+    return verdict, judged, [words for each, words in others if each == verdict]
+
+
+def _contradicted(most: float, against: Contradiction, level: float) -> _Test:
+    found = against.loss(level)
+    past, new = (against.past_right, against.past), (against.new_right, against.new)
+    where = f"Where the parent is sure, new labels agree {100 * found.estimate:.1f} points less"
+    return _Test(
+        found.high <= most,
+        intervals.independent_shares_above(past, new, most, level),
+        f"{where}: for certain by no more than {most:g}.",
+        f"{where}: for certain by more than {most:g}, so they contradict the past.",
+        f"{where}: it may be by more than {most:g}; {against.new:,} examples do not tell.",
+    )
 
 
 def _worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -226,8 +261,9 @@ def _examine(
 ) -> tuple[Judged, list[_Test]]:
     rows, level = part.rows, gate.level
     count, limits = int(rows.sum()), gate.limits_of(part)
-    value_before, value_after = metric(target, before.statistics[rows]), metric(
-        target, after.statistics[rows]
+    value_before, value_after = (
+        metric(target, before.statistics[rows]),
+        metric(target, after.statistics[rows]),
     )
     gained = lost = 0
     negative: Interval | None = None

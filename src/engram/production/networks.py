@@ -119,7 +119,7 @@ class Network:
             sys.dont_write_bytecode = True
             sys.modules[name] = module
             spec.loader.exec_module(module)
-            factory = getattr(module, attribute)
+            factory: Factory = getattr(module, attribute)
         except Exception as error:  # it is somebody else's
             raise EngramError(f"The network's code cannot be run: {error!r}.") from error
         finally:

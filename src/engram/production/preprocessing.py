@@ -184,7 +184,7 @@ class TableInputs(Inputs):
     @property
     def names(self) -> list[str]:
         """The columns that are read."""
-        return [each.name for each in (*self.numbers, *self.categories)]
+        return [each.name for each in self.numbers] + [each.name for each in self.categories]
 
     def _grown(
         self, columns: Columns, as_names: set[str], holders: _Holders, most: int
@@ -219,8 +219,8 @@ class TableInputs(Inputs):
             if names:
                 raise EngramError(
                     f"The data {what} column{'s' if len(names) > 1 else ''} "
-                    f"{', '.join(map(repr, names[:5]))}{', …' if len(names) > 5 else ''}; the model "
-                    f"reads {', '.join(self.names)}. Mend it, or take the change in by "
+                    f"{', '.join(map(repr, names[:5]))}{', …' if len(names) > 5 else ''}; the "
+                    f"model reads {', '.join(self.names)}. Mend it, or take the change in by "
                     "--schema extend."
                 )
 
@@ -408,7 +408,7 @@ class ImageInputs(Inputs):
         """Fit to the first images."""
         total, squares, count = torch.zeros(3).double(), torch.zeros(3).double(), 0
         assert data.values is not None
-        for part in data.values.split(256):
+        for part in torch.split(data.values, 256):
             pixels = part.double()
             total += pixels.sum((0, 2, 3))
             squares += pixels.square().sum((0, 2, 3))

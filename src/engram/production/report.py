@@ -141,16 +141,12 @@ def sentences(report: Mapping[str, Any]) -> list[str]:
         if drifted
         else f"No drift is found in {len(report['drift'])} tests."
     )
-    if contradiction := report.get("contradiction"):
-        past, new = (100 * contradiction[key][0] for key in ("past", "new"))
+    if against := report["contradiction"]:
+        past, new = (100 * against[f"{key}_right"] / against[key] for key in ("past", "new"))
+        verdict = "new labels contradict the old ones" if against["contradicts"] else "they agree"
         found.append(
             f"Where the parent is sure, {past:.1f} % of the past and {new:.1f} % of the new labels "
-            "agree with it: "
-            + (
-                "new labels contradict the old ones."
-                if contradiction["contradicts"]
-                else "no contradiction is found."
-            )
+            f"are as it says: {verdict}."
         )
     memory = report["memory"]
     found.append(

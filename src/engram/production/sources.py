@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -252,8 +253,7 @@ def _check_ids(column: str, ids: Sequence[str]) -> None:
             f"Every row must have an id; row {ids.index('') + 1} has none in {column!r}."
         )
     if len(set(ids)) < len(ids):
-        seen = set[str]()
-        twice = next(each for each in ids if each in seen or seen.add(each))
+        twice = Counter(ids).most_common(1)[0][0]
         raise EngramError(f"The id {shown(twice)} is there twice in column {column!r}.")
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from engram.errors import EngramError
 from engram.files import replacement
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 # What says how an encoder is built and how it reads texts; its weights become the version's.
 _FILES = (
@@ -25,7 +22,7 @@ _NEEDED = ("config.json", "tokenizer.json")
 _WEIGHTS = "model.safetensors"
 
 
-def _transformers() -> ModuleType:
+def _transformers() -> Any:  # noqa: ANN401 (it may not be installed)
     try:
         import transformers
     except ImportError:

@@ -140,7 +140,10 @@ class Training:
     def seed_step(self) -> None:
         """Let what a network draws in this step depend on nothing before it."""
         draw = self._draw("step", *self._position)
-        torch.manual_seed(int(draw.integers(2**62)))
+        seed = int(draw.integers(2**62))
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would format a traceback
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def _draw(self, purpose: str, *position: int) -> np.random.Generator:
         return generator(self.settings.seed, f"production {purpose}", self.number, *position)
@@ -183,7 +186,7 @@ def train_network(
     checkpoint: Path,
     request: str,
     every: float,
-    listener: Callable[[int, int], None] = lambda done, of: None,
+    listener: Callable[[int, int], None] | None = None,
 ) -> float:
     """Train; return the seconds it took, those before it was stopped included.
 
@@ -207,14 +210,17 @@ def train_network(
             mixer.mix()
             optimizer.step()
             number, step = training._position
-            listener(number * each_pass + step + 1, settings.passes * each_pass)
+            if listener is not None:
+                listener(number * each_pass + step + 1, settings.passes * each_pass)
             if time.perf_counter() - saved >= every:
                 seconds = before + time.perf_counter() - begun
                 _save(checkpoint, request, network, optimizer, (number, step + 1), seconds)
                 saved = time.perf_counter()
     mixer.settle()
     network.eval()
-    return before + time.perf_counter() - begun
+    seconds = before + time.perf_counter() - begun
+    _save(checkpoint, request, network, optimizer, (settings.passes, 0), seconds)
+    return seconds
 
 
 def _save(

@@ -12,6 +12,7 @@ import hashlib
 import json
 import platform
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import engram
-from engram.errors import EngramError, shown
+from engram.errors import EngramError, shown, unknown
 from engram.files import replacement
 from engram.lab.plan import generator
 from engram.lab.settings import Scalar, Settings, parse
@@ -39,7 +40,8 @@ from engram.production.artefact import (
     now,
     write_json,
 )
-from engram.production.erasure import EXAM, MEMORY, SEEN, Erasures, ErasureReport, Seen
+from engram.production.drift import Contradiction
+from engram.production.erasure import EXAM, MEMORY, SEEN, ErasureReport, Erasures, Seen
 from engram.production.exam import (
     Answers,
     Questions,
@@ -115,8 +117,6 @@ def settings_from(
     made = []
     for name in texts:
         if name not in known:
-            from engram.errors import unknown
-
             raise unknown("setting", name, known)
     for base in bases:
         mine = {name: value for name, value in texts.items() if known[name] is base}
@@ -254,7 +254,7 @@ def _first_version(
     preprocessing = Preprocessing.fit(data, own, artefact.hashed, network.tokeniser(work))
     if kind == "train":  # scaling is fitted to what is trained on alone
         fitted = Preprocessing.fit(
-            data.chosen(parts.train), _kept_kind(own), artefact.hashed, network.tokeniser(work)
+            data.chosen(parts.train), own, artefact.hashed, network.tokeniser(work)
         )
         preprocessing = fitted.extended(data, artefact.hashed, "keep")
     rows = preprocessing.rows(data)
@@ -274,7 +274,7 @@ def _first_version(
         load_weights(module, weights)
         module.to(device).eval()
     else:
-        training = _training(artefact, module, preprocessing, _some(rows, parts.train), None, how, 1, device)
+        training = _training(module, preprocessing, _some(rows, parts.train), None, how, 1, device)
         seconds = _run(training, loop, work / CHECKPOINT, request, every, listener)
     memory = Memory(
         ClassSample(how.memory, include_current=True), max_examples=how.memory, seed=how.seed
@@ -293,10 +293,6 @@ def _first_version(
     artefact.point(1, kind)
     shutil.rmtree(work, ignore_errors=True)
     return Result(1, "accepted", 1, None, notes)
-
-
-def _kept_kind(own: DataSettings) -> DataSettings:
-    return own
 
 
 def update(
@@ -452,7 +448,7 @@ class _Update:
         candidate = self._begun()
         start = {name: each.detach().clone() for name, each in candidate.state_dict().items()}
         training = _training(
-            self.artefact, candidate, self.preprocessing, _some(self.rows, self.parts.train),
+            candidate, self.preprocessing, _some(self.rows, self.parts.train),
             past, self.how, self.number, self.device, tasks,
         )  # fmt: skip
         request = _digest([self.request, self.number, self.schema, len(self.erasures)])
@@ -460,7 +456,7 @@ class _Update:
         return candidate, start, seconds
 
     def _begun(self) -> nn.Module:
-        """Return the network that the candidate begins with: the parent, with room for what is new."""
+        """Return the parent's network with room for what is new."""
         inputs, target = self.preprocessing.inputs, self.preprocessing.target
         network = read_network(self.version)
         seed = generator(self.how.seed, "production network", self.number).integers(2**62)
@@ -491,15 +487,19 @@ class _Update:
         again = sum(id_ in old_ids for id_ in (self.data.ids[row] for row in self.parts.exam))
         if again:
             self.notes.append(f"{again:,} ids of earlier exams came again, and replace them.")
+        self.exam = self._widened(self.exam)
         _keep(self.exam, self.preprocessing, self.data, self.rows, self.parts.exam, number)
         asked = questions(self.exam, self.preprocessing)
         parts = _parts(asked, names, number, slices, self.preprocessing)
         before = self._assess(self.parent.network, asked, self.parent.preprocessing)
         after = self._assess(candidate, asked, self.preprocessing)
-        verdict, judged = judge(gate, parts, before, after, self.preprocessing.target)
+        against = self._contradiction(asked, before)
+        verdict, judged, words = judge(
+            gate, parts, before, after, self.preprocessing.target, against
+        )
         mixed: Document | None = None
         if verdict != "accepted" and len(asked):
-            found = self._interpolate(candidate, start, gate, parts, before, asked)
+            found = self._interpolate(candidate, start, gate, parts, before, asked, against)
             if found is not None:
                 first = [part_document(each, before, after, None) for each in judged]
                 weight, judged, after, examined = found
@@ -511,8 +511,9 @@ class _Update:
                     f"and those of version {self.parent.version} {1 - weight:g}: chosen on one "
                     f"half of the exam, and judged on the {examined:,} examples of the other.",
                 }
+        force = force if verdict != "accepted" else ""
         ids_before = {each.id for each in self.memory.examples()}
-        self.memory = self._widened_memory()
+        self.memory = self._widened(self.memory)
         _keep(self.memory, self.preprocessing, self.data, self.rows, self.parts.train, number)
         ids_after = {each.id for each in self.memory.examples()}
         ever = sum(each.facts["examples"] for each in _chain(artefact, self.version))
@@ -528,7 +529,7 @@ class _Update:
             "gate": gate.as_json(),
             "verdict": verdict,
             "forced": force,
-            "reasons": _reasons(verdict, judged, force),
+            "reasons": _reasons(verdict, judged, [] if mixed else words, force),
             "parts": [
                 part_document(
                     each, before, after, asked.ids if each.part.what in ("period", "new") else None
@@ -543,7 +544,8 @@ class _Update:
                 "out": len(ids_before - ids_after),
             },
             "drift": [each._asdict() for each in self._drift(asked, before)],
-            "contradiction": self._contradiction(asked, before),
+            "contradiction": against
+            and against._asdict() | {"contradicts": against.loss(gate.level).low > 0.05},
             "cost": {
                 "seconds": seconds,
                 "examples_ever": ever,
@@ -590,8 +592,9 @@ class _Update:
         parts: Sequence[Part],
         before: Answers,
         asked: Questions,
+        against: Contradiction | None,
     ) -> tuple[float, list[Judged], Answers, int] | None:
-        """Put weights between the parent and the candidate in place of the candidate's, if they pass.
+        """Put weights between the parent's and the candidate's in the latter's place, if they pass.
 
         They are chosen on one half of the exam and judged on the other.
         """
@@ -604,28 +607,29 @@ class _Update:
             candidate.load_state_dict(_between(start, end, weight))
             after = self._assess(candidate, asked, self.preprocessing)
             chosen = [part._replace(rows=part.rows & half) for part in parts]
-            _, judged = judge(gate, chosen, before, after, target)
+            _, judged, _ = judge(gate, chosen, before, after, target, against)
             if not all(_seems_fit(each, gate) for each in judged):
                 continue
             others = [part._replace(rows=part.rows & ~half) for part in parts]
-            verdict, judged = judge(gate, others, before, after, target)
+            verdict, judged, _ = judge(gate, others, before, after, target, against)
             if verdict == "accepted":
                 return weight, judged, after, int((~half).sum())
             break  # a second one judged on the same half would have a third chance
         candidate.load_state_dict(end)
         return None
 
-    def _widened_memory(self) -> Memory:
-        if not len(self.memory):
-            return self.memory
-        rows = self.memory.read(range(len(self.memory))).batch
+    def _widened(self, memory: Memory) -> Memory:
+        """Return a memory with rows of today's width."""
+        if not len(memory):
+            return memory
+        rows = memory.read(range(len(memory))).batch
         wide = self.preprocessing.inputs.widened(rows)
         if all(rows[name].shape == wide[name].shape for name in rows):
-            return self.memory
-        return erasure.with_rows(self.memory, wide)
+            return memory
+        return erasure.with_rows(memory, wide)
 
     def _drift(self, asked: Questions, before: Answers) -> list[drift.Drift]:
-        """Test all columns, and what the parent makes of them: exam of the past against new data."""
+        """Test all columns, and the parent's confidence: the exam of the past against new data."""
         numbers: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
         texts: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
         old = asked.periods != self.number
@@ -633,11 +637,11 @@ class _Update:
         inputs = self.preprocessing.inputs
         if isinstance(inputs, TableInputs) and len(asked):
             for place, number in enumerate(inputs.numbers):
-                one, other = (
+                there = [
                     each["numbers"][:, place][~each["missing"][:, place]].numpy()
                     for each in (past, self.rows)
-                )
-                numbers[number.name] = (one, other)
+                ]
+                numbers[number.name] = (there[0], there[1])
             for place, column in enumerate(inputs.categories):
                 texts[column.name] = tuple(  # type: ignore[assignment]
                     [str(code) for code in each["codes"][:, place].tolist()]
@@ -657,14 +661,27 @@ class _Update:
             )
         return drift.drifts(numbers, texts)
 
-    def _contradiction(self, asked: Questions, before: Answers) -> Document | None:
-        if before.confidence is None or before.right is None:
+    def _contradiction(self, asked: Questions, before: Answers) -> Contradiction | None:
+        """Compare what the parent is sure of in the exam of the past and in all of the new data.
+
+        It was trained on none of either. Of classes that it does not know it says nothing.
+        """
+        if before.confidence is None or before.right is None or not len(asked):
             return None
         known = self.parent.preprocessing.target.outputs
-        met = (asked.rows[TARGET] < known).numpy() if len(asked) else np.zeros(0, bool)
-        old, new = met & (asked.periods != self.number), met & (asked.periods == self.number)
+        outputs = answer(self.parent.network, self.parent.preprocessing, self.rows, self.device)
+        new = assess(
+            outputs, self.rows[TARGET], self.preprocessing.target, self.preprocessing.allowed
+        )
+        assert new.confidence is not None
+        assert new.right is not None
+        old_met = (asked.rows[TARGET] < known).numpy() & (asked.periods != self.number)
+        new_met = (self.rows[TARGET] < known).numpy()
         return drift.contradiction(
-            before.confidence[old], before.right[old], before.confidence[new], before.right[new]
+            before.confidence[old_met],
+            before.right[old_met],
+            new.confidence[new_met],
+            new.right[new_met],
         )
 
 
@@ -676,7 +693,11 @@ def _seems_fit(judged: Judged, gate: Gate) -> bool:
     if limits.max_drop is not None and not found >= -limits.max_drop:
         return False
     flips = judged.negative
-    if limits.max_negative_flips is not None and flips and flips.estimate > limits.max_negative_flips:
+    if (
+        limits.max_negative_flips is not None
+        and flips
+        and flips.estimate > limits.max_negative_flips
+    ):
         return False
     return judged.part.what != "new" or gate.min_gain is None or found >= gate.min_gain
 
@@ -725,8 +746,11 @@ def _parts(
     return [*parts, Part("new", names[number], ~old)]
 
 
-def _reasons(verdict: Verdict, judged: Sequence[Judged], force: str) -> list[str]:
+def _reasons(
+    verdict: Verdict, judged: Sequence[Judged], more: Sequence[str], force: str
+) -> list[str]:
     found = [words for each in judged if each.decision == verdict for words in each.reasons]
+    found += more
     if verdict == "accepted":
         found = ["Every limit is kept for certain."]
     if force:
@@ -735,7 +759,6 @@ def _reasons(verdict: Verdict, judged: Sequence[Judged], force: str) -> list[str
 
 
 def _training(
-    artefact: Artefact,  # noqa: ARG001
     module: nn.Module,
     preprocessing: Preprocessing,
     rows: Rows,
@@ -760,15 +783,13 @@ def _run(
     every: float,
     listener: Listener | None,
 ) -> float:
-    import time
-
     if loop is None:
         return train_network(
             training,
             checkpoint=checkpoint,
             request=request,
             every=every,
-            listener=listener or (lambda done, of: None),
+            listener=listener,
         )
     begun = time.perf_counter()
     training.network.train()
@@ -781,7 +802,7 @@ def _run(
 
 
 def _named(data: Data, number: int) -> Data:
-    """Return data whose ids name its examples for ever: their own, or the version's and the place."""
+    """Return data whose ids name its examples for ever: their own, or version and place."""
     return data if data.own_ids else replace(data, ids=[f"{number}:{each}" for each in data.ids])
 
 
@@ -833,7 +854,7 @@ def _notes(parts: Split, data: Data) -> list[str]:
     notes = []
     if parts.examined_before:
         notes.append(
-            f"{parts.examined_before:,} examples are in an exam of the past, and were not trained on."
+            f"{parts.examined_before:,} examples are in an exam of the past: not trained on."
         )
     if parts.trained_before:
         notes.append(
@@ -967,7 +988,7 @@ def rollback(folder: str | PathLike[str], to: int | None = None, reason: str = "
         artefact.version(number)
         if number not in pointed:
             raise EngramError(
-                f"Version {number} has never answered: the gate said {shown(artefact.version(number).verdict)}."
+                f"Version {number} has never answered: it was {artefact.version(number).verdict}."
             )
         artefact.point(number, "rollback", reason)
         return number

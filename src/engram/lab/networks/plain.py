@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
