@@ -1,4 +1,4 @@
-"""What third parties bring is found, loaded when it is asked for, and named where it is at fault."""
+"""What third parties bring is found, loaded when it is asked for, and named if it is at fault."""
 
 import hashlib
 import json
@@ -133,12 +133,12 @@ def test_one_that_is_installed_to_be_edited_is_known_by_its_source_too(install):
 BROKEN = [
     ("raise RuntimeError('no luck')", "RuntimeError in line 1: no luck."),
     ("x = 1\n\nimport nowhere_to_be_found", "ModuleNotFoundError in line 3: No module named "),
-    ("def f(:", "SyntaxError: invalid syntax"),
+    ("def f(:", "SyntaxError in line 1: invalid syntax."),
     ("import sys\nsys.exit(3)", "SystemExit in line 2: 3."),
     ("x = 1", "it registers nothing; see docs/extending."),
     (RULE.replace('"half"', '"gem"'), "name must not be 'gem', which engram.rules.gem has regist"),
     (RULE.replace('"half"', '"Half!"'), "name must be of small letters, digits and single hyphens"),
-    (RULE.replace(", Half)", ", 3)"), "AttributeError in line"),
+    (RULE.replace(", Half)", ", 3)"), "must be a class that extends Rule"),
     (RULE.replace("class Half(Rule)", "class Half"), "must be a class that extends Rule"),
 ]
 
@@ -164,11 +164,11 @@ def test_a_broken_distribution_is_named_and_breaks_nothing_that_does_without(ins
     with pytest.raises(EngramError) as caught:
         protocol.specify("permuted-mnist", "half")
     assert str(caught.value) == (
-        "The plugin engram-half 1.0 cannot be used: RuntimeError in line 1: no luck."
+        "The plugin engram-half 1.0 cannot be used: RuntimeError in line 1 of half.py: no luck."
     )
 
 
-def test_two_plugins_with_one_name_are_refused_by_name(write, install):
+def test_two_plugins_with_one_name_are_refused_by_name(write):
     plugins.use_files([write("one.py")])
     with pytest.raises(EngramError, match=r"two.py cannot be used: .*'half', which .*one.py has"):
         plugins.use_files([write("two.py")])

@@ -27,4 +27,4 @@ def register(name: str, rule: type[Rule]) -> None:
     A rule of a plugin is also a method of that name, whose settings are those of every method with
     a memory and the fields of the rule.
     """
-    RULES.add(name, rule, module=rule.__module__)
+    RULES.add(name, rule, module=getattr(rule, "__module__", ""))

@@ -223,9 +223,8 @@ def _short(source: str) -> str:
     >>> _short("sha256:86c9b187451fddc7"), _short("engram-cagrad 1.0")
     ('86c9b187', 'engram-cagrad-1.0')
     """
-    return (
-        source.removeprefix("sha256:")[:8] if "sha256:" in source[:7] else "-".join(source.split())
-    )
+    digest = source.removeprefix("sha256:")
+    return "-".join(source.split()) if digest == source else digest[:8]
 
 
 def _again(summary: Summary, usual: Mapping[str, Any]) -> str:

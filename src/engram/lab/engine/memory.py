@@ -135,11 +135,13 @@ class Bank:
         capacity: int,
         stream: Stream,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.ledgers = list(ledgers)
         self.seeds = tuple(seeds)
         self.stream = stream
         self.device = device
+        self.dtype = dtype  # of the losses
         self.planned: ReplayPlan | None = None
         self._capacity = capacity
         self._store: ExampleStore | None = None  # of capacity + N rows for each run
@@ -197,7 +199,7 @@ class Bank:
                 )
             )
             kept = kept_slots(self.ledgers, task, coming)
-        self.planned = ReplayPlan(reads, kept, self._capacity, self.device)
+        self.planned = ReplayPlan(reads, kept, self._capacity, self.device, self.dtype)
 
     def reference(self, step: int) -> Batch | None:
         """Return the reference batch of a step, as planned."""

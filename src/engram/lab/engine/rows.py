@@ -71,9 +71,7 @@ class Rows:
     compare: bool = False
     """Whether a step returns the rows' dot products even where its rule can do without."""
 
-    def __init__(
-        self, network: Network, parameters: Tensor, buffers: Tensor | None = None
-    ) -> None:
+    def __init__(self, network: Network, parameters: Tensor, buffers: Tensor | None = None) -> None:
         self.network = network
         self.parameters = parameters
         self.buffers = network.initial_buffers(parameters) if buffers is None else buffers

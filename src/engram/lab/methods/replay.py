@@ -82,8 +82,8 @@ class Replay(Method):
                 f"not {settings.memory!r}."
             )
         ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
-        device = self.parameters.device
-        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device)
+        device, dtype = self.parameters.device, self.parameters.dtype
+        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device, dtype)
 
     def stage_examples(self, examples: Examples) -> Examples:
         """Put the examples into the memory's table, where its plan finds those that will stay."""

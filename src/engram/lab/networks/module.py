@@ -1,13 +1,14 @@
 """Any `nn.Module` as a network of the laboratory: the general case of those written by hand.
 
-The module is asked for logits and autograd for the gradient. What it learns lies in the run's flat
-parameters; what it holds beside (buffers of any kind, parameters that it does not learn) lies in the
-run's buffers, as bytes. Both are put into the one module before each pass, so that it serves any
-number of runs and keeps nothing of its own.
+The module is asked for logits and autograd for the gradient. What it learns lies in the run's
+flat parameters; what it holds beside (buffers of any kind, parameters that it does not learn) lies
+in the run's buffers, as bytes. Both are put into the one module before each pass, so that it
+serves any number of runs and keeps nothing of its own.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +113,9 @@ class ModuleNetwork(Network):
     ) -> None:
         self.source, self.shape, self.outputs = source, tuple(shape), outputs
         self._autocast, self._tf32 = precision == "bfloat16", precision == "tf32"
-        self._module = module = source.check(self.shape, outputs)
+        with drawing_from(0):
+            module = source.build(self.shape, outputs)
+        self._module = module = _copied(module)
         owners = _owners(module)
         self._learned, self._held = list[_Learned](), list[_Held]()
         start = _LINE  # the counter is before it
@@ -126,6 +129,8 @@ class ModuleNetwork(Network):
                 self._held.append(_Held(name, shape_, value.dtype, start, places))
                 width = max(value.dtype.itemsize, _WIDEST)
                 start += -(-math.prod(shape_) * width // _LINE) * _LINE
+        self._places = [each.places for each in self._learned]
+        self._places += [each.places for each in self._held]
         self._lengths = [math.prod(each.shape) for each in self._learned]
         self.size = sum(self._lengths)
         self._initial_held = [_owned(value, each) for value, each in self._values(module)]
@@ -152,7 +157,9 @@ class ModuleNetwork(Network):
         """Return one run's learned parameters [d] as views, by the module's names."""
         return dict(zip((each.name for each in self._learned), self.tensors(flat), strict=True))
 
-    def named_buffers(self, memory: Tensor, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    def named_buffers(
+        self, memory: Tensor, dtype: torch.dtype = torch.float32
+    ) -> dict[str, Tensor]:
         """Return what one run holds beside, [b] bytes, as views, by the module's names."""
         return {each.name: each.view(memory, dtype) for each in self._held}
 
@@ -254,7 +261,7 @@ class ModuleNetwork(Network):
                 found = [
                     self._pass(leaves, held, few, None, training=False)
                     for part in parts
-                    for few in part.split(_ROWS_AT_ONCE)
+                    for few in torch.split(part, _ROWS_AT_ONCE)
                 ]
                 logits.append(torch.cat(found))
         return torch.stack(logits)
@@ -281,8 +288,8 @@ class ModuleNetwork(Network):
                 continue
             start, total = each.view(before, self._dtype), each.view(buffers, self._dtype)
             for moved in apart:
-                after = each.view(moved, self._dtype)
-                total.copy_((total - start) * (1 - share) + after if share else total - start + after)
+                before_it = (total - start) * (1 - share) if share else total - start
+                total.copy_(before_it + each.view(moved, self._dtype))
 
     def progressive(self, first: Tensor) -> NoReturn:  # noqa: ARG002
         """Refuse: columns read one another's layers, of which nothing is known here."""
@@ -341,13 +348,13 @@ class ModuleNetwork(Network):
         self, weights: Sequence[Tensor], held: Sequence[Tensor], inputs: Tensor, training: bool
     ) -> Tensor:
         module = self._module
-        for each, value in zip((*self._learned, *self._held), (*weights, *held), strict=True):
-            for owner, key in each.places:
+        for places, value in zip(self._places, (*weights, *held), strict=True):
+            for owner, key in places:
                 owner[key] = value
         if module.training is not training:
             module.train(training)
         try:
-            logits = module(inputs)
+            logits: Tensor = module(inputs)
         except (EngramError, torch.OutOfMemoryError, torch.AcceleratorError):
             raise
         except Exception as error:
@@ -377,7 +384,7 @@ class ModuleNetwork(Network):
         return runs > 1 and present is None and self.behaviour.alone is None
 
     def _placed(self, inputs: Tensor, columns: Tensor) -> Iterator[Tensor]:
-        """Yield test inputs [B, n] as whole ones, once for each group of columns (see TestBatch)."""
+        """Yield test inputs [B, n] as whole ones, once for each group of columns: a `TestBatch`."""
         for places in columns if columns.dim() == 2 else columns.unsqueeze(0):
             whole = inputs.new_zeros(len(inputs), math.prod(self.shape))
             whole[:, places] = inputs
@@ -403,8 +410,8 @@ class ModuleNetwork(Network):
         seed, count = counter.tolist()
         if training:
             counter[1] += 1
-        mixed = np.random.SeedSequence(entropy=seed, spawn_key=(count,)).generate_state(1, np.uint64)
-        return drawing_from(int(mixed[0]) % _MOST_SEED, device)
+        mixed = np.random.SeedSequence(entropy=seed, spawn_key=(count,))
+        return drawing_from(int(mixed.generate_state(1, np.uint64)[0]) % _MOST_SEED, device)
 
     def _made(self, source: np.random.Generator) -> tuple[nn.Module, int]:
         """Return a module with weights of its own, and a seed for what it will draw."""
@@ -412,7 +419,8 @@ class ModuleNetwork(Network):
         with drawing_from(first):
             module = self.source.build(self.shape, self.outputs)
         mine = {name: tuple(value.shape) for name, value in _tensors(module).items()}
-        if mine != {each.name: each.shape for each in (*self._learned, *self._held)}:
+        learned = {each.name: each.shape for each in self._learned}
+        if mine != learned | {each.name: each.shape for each in self._held}:
             raise EngramError(
                 f"The network {self.source.name!r} must have the same parameters each time that it "
                 "is made."
@@ -462,7 +470,8 @@ class ModuleNetwork(Network):
             least = 1 if single.shape == (1, self.outputs) else 2
         except EngramError:
             least = 2
-        _, left, also = tried(inputs[ones], training=False)
+        tested, left, also = tried(inputs[ones], training=False)
+        check_outputs(self.source.name, tested, 2, self.outputs)
         moves = frozenset(
             each.name
             for each in self._held
@@ -505,6 +514,14 @@ class ModuleNetwork(Network):
             return f"torch.func.vmap refuses it: {str(error).splitlines()[0][:200]}"
         same = torch.allclose(together, torch.stack(single), rtol=1e-3, atol=1e-4)
         return None if same else "torch.func.vmap gives other outputs"
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Return a copy, since what is made may share its parts with what is made next."""
+    try:
+        return copy.deepcopy(module)
+    except Exception:  # it has something that cannot be copied
+        return module
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

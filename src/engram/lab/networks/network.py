@@ -42,8 +42,10 @@ class Network(ABC):
     buffer_size: int = 0  # b
     momentum: float = 0.1  # share of the newest batch in a running average
 
-    uncapturable: str | None = None
-    """Why a step with this network is not captured in a CUDA graph; None: it is."""
+    @property
+    def uncapturable(self) -> str | None:
+        """Why a step with this network is not captured in a CUDA graph; None: it may be."""
+        return None
 
     @property
     def one_part(self) -> bool:

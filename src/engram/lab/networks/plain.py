@@ -24,8 +24,8 @@ class PlainMLP(nn.Sequential):
     Inputs of any shape are flattened. Weights are drawn from a normal distribution of standard
     deviation 0.1 cut at two standard deviations, and every bias is 0.1.
 
-    >>> PlainMLP((784,), 10)(torch.zeros(2, 784)).shape
-    torch.Size([2, 10])
+    >>> sum(each.numel() for each in PlainMLP((784,), 10).parameters())
+    269322
     """
 
     def __init__(

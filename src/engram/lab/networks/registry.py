@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from engram import plugins
 from engram.errors import EngramError, shown, unknown
@@ -35,6 +36,7 @@ Factory = Callable[..., nn.Module]
 
 _NUMERICS = 1  # raised when a change of our own plain networks changes numbers
 _FILE = ".py"
+_digests: dict[Path, str] = {}  # of files, when they were loaded
 _given: dict[str, Factory] = {}  # what this process was given from Python, by its name
 
 
@@ -141,7 +143,7 @@ class NetworkSource:
         if not place:
             return NETWORKS.get(attribute)
         if place.endswith(_FILE):
-            module = plugins.load_file(_file(self.name, place), registers=False, noun="network")
+            module = self._loaded(_file(self.name, place))
         else:
             with naming(self.name, "imported"):
                 module = importlib.import_module(place)
@@ -154,6 +156,20 @@ class NetworkSource:
             ]
             raise unknown(f"network in {place}", attribute, own)
         return _checked_factory(self.name, found)
+
+    def _loaded(self, file: Path) -> ModuleType:
+        """Return the module of a file; what was changed since is another one's."""
+        digest = plugins.source_digest(file)
+        if _digests.setdefault(file, digest) != digest:
+            raise EngramError(
+                f"The source of the network {self.name!r} was changed after it was loaded: begin a "
+                "new process to use it as it is now."
+            )
+        try:
+            return plugins.load_file(file, registers=False, noun="network")
+        except EngramError:
+            del _digests[file]
+            raise
 
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         """Return the network for examples of a shape, freshly drawn from torch's generator."""
@@ -171,7 +187,7 @@ class NetworkSource:
                 f"The network {self.name!r} must be an nn.Module, and what was made is "
                 f"{shown(module)}."
             )
-        if any(isinstance(each, UninitializedTensorMixin) for each in module.parameters()):
+        if any(is_lazy(each) for each in module.parameters()):
             with naming(self.name, "used"), torch.no_grad():
                 module.eval()(torch.zeros(2, *shape))  # layers that ask their first inputs
         _check_parameters(self.name, module)
@@ -208,7 +224,8 @@ def network_source(
     """
     more = {name: _value(value) for name, value in (arguments or {}).items()}
     if isinstance(network, NetworkSource):
-        return NetworkSource(network.name, tuple(sorted({**dict(network.arguments), **more}.items())))
+        more = {**dict(network.arguments), **more}
+        return NetworkSource(network.name, tuple(sorted(more.items())))
     name = network if isinstance(network, str) else _name_of(network)
     source = NetworkSource(name, tuple(sorted(more.items())))
     place, attribute = source._place
@@ -265,7 +282,9 @@ def _value(value: str | Scalar) -> Scalar:
     if not isinstance(value, str):
         if isinstance(value, bool | int | float):
             return value
-        raise EngramError(f"An argument of a network must be a number or a text, not {shown(value)}.")
+        raise EngramError(
+            f"An argument of a network must be a number or a text, not {shown(value)}."
+        )
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
     try:
@@ -282,9 +301,7 @@ def _check_arguments(
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known):
         return
     places = [each.name for each in known if each.kind is not inspect.Parameter.VAR_POSITIONAL]
-    taken = [
-        each.name for each in known if each.kind is not inspect.Parameter.POSITIONAL_ONLY
-    ]
+    taken = [each.name for each in known if each.kind is not inspect.Parameter.POSITIONAL_ONLY]
     free = [each for each in taken if each not in places[:2]]
     for argument in arguments:
         if argument not in free:
@@ -302,7 +319,7 @@ def _check_parameters(name: str, module: nn.Module) -> None:
                 f"{str(each.dtype).removeprefix('torch.')}."
             )
         if not bool(each.isfinite().all()):
-            raise EngramError(f"The network {name!r} begins with values of {key} that are not finite.")
+            raise EngramError(f"The network {name!r} begins with a {key} that is not finite.")
 
 
 def check_outputs(name: str, logits: object, examples: int, outputs: int) -> None:
@@ -351,8 +368,11 @@ def naming(name: str, done: str) -> Iterator[None]:
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         where = next(
-            (f" in line {each.lineno}" for each in reversed(frames)
-             if Path(each.filename).name == Path(name.rpartition(":")[0]).name),
+            (
+                f" in line {each.lineno}"
+                for each in reversed(frames)
+                if Path(each.filename).name == Path(name.rpartition(":")[0]).name
+            ),
             "",
         )
         reason = f"{type(error).__name__}{where}: {error}".rstrip(": .")

@@ -246,9 +246,7 @@ def build_network(spec: Spec, stream: Stream) -> Network:
     """Return the network of a spec, or else the stream's own."""
     if spec.network is None:
         return stream.network()
-    return ModuleNetwork(
-        spec.network, stream.shape, stream.classes, precision=precision_of(spec)
-    )
+    return ModuleNetwork(spec.network, stream.shape, stream.classes, precision=precision_of(spec))
 
 
 def check_network(spec: Spec) -> None:
@@ -262,9 +260,7 @@ def check_network(spec: Spec) -> None:
             build_method([spec], build_stream(spec, [0], "cpu"), "cpu")
 
 
-def _check_batches(
-    network: ModuleNetwork, method: Method, stream: Stream, batch_size: int
-) -> None:
+def _check_batches(network: ModuleNetwork, method: Method, stream: Stream, batch_size: int) -> None:
     """Refuse batches of one example for a network that cannot be trained on one."""
     if network.behaviour.least_batch == 1:
         return
