@@ -26,9 +26,9 @@ def on_disk(churn, text):
     return [path for path in churn.rglob("*") if path.is_file() and text in path.read_bytes()]
 
 
-@pytest.fixture
-def updated(churn):
-    """Return an artefact with an accepted and a rejected version, and a mark in every place."""
+@pytest.fixture(scope="module")
+def updated_once(trained, tmp_path_factory):
+    churn = shutil.copytree(trained, tmp_path_factory.mktemp("updated") / "churn")
     columns = week(2, 1500, customers=40)
     marks = [
         "Zyxwv" if each == "7" else region
@@ -39,6 +39,12 @@ def updated(churn):
     bad = week(3, 1500, customers=40, shuffled=True)
     assert production.update(churn, bad).verdict != "accepted"
     return churn
+
+
+@pytest.fixture
+def updated(updated_once, tmp_path):
+    """Return an artefact with an accepted and a rejected version, and a mark in every place."""
+    return shutil.copytree(updated_once, tmp_path / "updated")
 
 
 def test_a_customer_is_erased_from_every_version(updated):

@@ -131,7 +131,7 @@ def test_numbers_are_learned_and_answered_in_their_own_units(tmp_path):
     draw = np.random.default_rng(0)
     area = draw.uniform(20, 120, 600)
     rent = {"area": area, "rent": 300 + 10 * area + draw.normal(0, 20, 600)}
-    settings = {"target": "rent", "kind": "numbers", "passes": 30, "learning_rate": 0.01}
+    settings = {"target": "rent", "kind": "numbers", "passes": 10, "learning_rate": 0.03}
     production.train(rent, tmp_path / "rent", settings=settings, arguments=SMALL)
     model = engram.load(tmp_path / "rent")
     found = model.predict({"area": [50.0, 100.0]})
@@ -146,10 +146,10 @@ def test_numbers_are_learned_and_answered_in_their_own_units(tmp_path):
 
 def test_several_labels_are_answered_each(tmp_path):
     draw = np.random.default_rng(0)
-    size = draw.normal(size=(900, 2))
+    size = draw.normal(size=(600, 2))
     table = {"x": size[:, 0], "y": size[:, 1]}
     table |= {"left": (size[:, 0] < 0).astype(int), "low": (size[:, 1] < 0).astype(int)}
-    settings = {"target": "left,low", "kind": "labels", "passes": 10, "learning_rate": 0.01}
+    settings = {"target": "left,low", "kind": "labels", "passes": 5, "learning_rate": 0.02}
     production.train(table, tmp_path / "m", settings=settings, arguments=SMALL)
     found = engram.load(tmp_path / "m").predict({"x": [-1.0, 1.0], "y": [-1.0, -1.0]})
     assert found.answers == [[1, 1], [0, 1]]

@@ -59,10 +59,9 @@ def test_no_example_of_an_exam_is_ever_trained_on(churn):
     production.update(churn, again, settings={"exam_share": 0.4})
     folder = churn / "versions" / "0002"
     held = [Memory.load(folder / f"{name}.safetensors") for name in ("memory", "exam")]
-    rows = [
-        {tuple(row) for row in memory.read(range(len(memory))).batch["numbers"].tolist()}
-        for memory in held
-    ]
+    batches = [memory.read(range(len(memory))).batch for memory in held]
+    both = [(batch["numbers"].tolist(), batch["codes"].tolist()) for batch in batches]
+    rows = [{(*one, *other) for one, other in zip(*pair, strict=True)} for pair in both]
     assert not rows[0] & rows[1]
 
 
@@ -92,26 +91,23 @@ def test_force_lets_it_answer_and_is_recorded(churn):
 
 
 def test_where_the_candidate_fails_weights_in_between_are_tried_on_halves_of_the_exam(churn):
-    """Customers of a region want the opposite: the whole step loses, a part of it may not."""
+    """A whole region changes its mind: all of the step loses too much, half of it does not."""
     columns = week(2, 1500)
     other = {"leave": "stay", "stay": "leave"}
-    rows = zip(columns["region"], columns["left"], strict=True)
-    columns["left"] = [other[left] if region == "west" else left for region, left in rows]
-    strict = production.update(churn, columns, gate=Gate(max_drop=0.05))
-    assert strict.verdict == "rejected"
-    assert strict.report["interpolation"] is None
-    for most in np.arange(0.05, 0.3, 0.025):
-        result = production.update(churn, columns, gate=Gate(max_drop=float(most)))
-        if result.report["interpolation"]:
-            break
+    rows = zip(columns["left"], columns["region"], strict=True)
+    columns["left"] = [other[left] if region == "west" else left for left, region in rows]
+    gate = Gate(max_drop=0.15, max_contradiction=None)
+    settings = {"method": "van", "learning_rate": 0.003}
+    result = production.update(churn, columns, gate=gate, settings=settings)
     mixed = result.report["interpolation"]
-    assert result.verdict == "accepted"
+    assert (result.verdict, result.current) == ("accepted", 2)
     assert mixed["weight"] in (0.25, 0.5, 0.75)
     assert "chosen on one half of the exam, and judged on" in mixed["words"]
-    whole = mixed["candidate"][0]["examples"]
-    assert abs(result.report["parts"][0]["examples"] - whole / 2) < whole / 8
-    held = [engram.load(churn, number).network.state_dict() for number in (1, result.version)]
-    assert any(not torch.equal(held[0][name], held[1][name]) for name in held[0])
+    assert mixed["candidate"][0]["decision"] != "accepted"
+    whole, half = mixed["candidate"][0]["examples"], result.report["parts"][0]["examples"]
+    assert abs(half - whole / 2) < whole / 8
+    strict = production.update(churn, columns, gate=Gate(max_drop=0.15), settings=settings)
+    assert strict.verdict == "rejected"  # since new labels contradict the old ones
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(churn, tmp_path):

@@ -1,7 +1,7 @@
 """The exam: examples of every past period that no version is trained on, and what they say.
 
-Whether an example is held out depends on its input alone, by the artefact's own hash: a duplicate
-is on the same side in every period. Examples of one customer may be on both sides.
+Whether an example is held out depends on its input alone, by a hash of it: a duplicate is on the
+same side in every period. Examples of one customer may be on both sides.
 """
 
 from __future__ import annotations

@@ -246,9 +246,7 @@ def _first_version(
 ) -> Result:
     work = artefact.folder / _WORK
     data = _named(data, 1)
-    parts = split(
-        data, _chances(artefact, data), [(False, False)] * len(data), how.exam_share, how.exam_most
-    )
+    parts = split(data, _chances(data), [(False, False)] * len(data), how.exam_share, how.exam_most)
     if not parts.train:
         raise EngramError("No example is left to train on: give more of them.")
     preprocessing = Preprocessing.fit(data, own, artefact.hashed, network.tokeniser(work))
@@ -415,7 +413,7 @@ class _Update:
         contents = [artefact.hashed("content", each.hex()) for each in data.contents]
         self.parts = split(
             data,
-            _chances(artefact, data),
+            _chances(data),
             [(each in examined, each in trained) for each in contents],
             self.how.exam_share,
             self.how.exam_most,
@@ -607,8 +605,8 @@ class _Update:
             candidate.load_state_dict(_between(start, end, weight))
             after = self._assess(candidate, asked, self.preprocessing)
             chosen = [part._replace(rows=part.rows & half) for part in parts]
-            _, judged, _ = judge(gate, chosen, before, after, target, against)
-            if not all(_seems_fit(each, gate) for each in judged):
+            verdict, _, _ = judge(gate, chosen, before, after, target, against)
+            if verdict != "accepted":
                 continue
             others = [part._replace(rows=part.rows & ~half) for part in parts]
             verdict, judged, _ = judge(gate, others, before, after, target, against)
@@ -683,23 +681,6 @@ class _Update:
             new.confidence[new_met],
             new.right[new_met],
         )
-
-
-def _seems_fit(judged: Judged, gate: Gate) -> bool:
-    """Whether a part keeps its limits by its estimates."""
-    limits, found = judged.limits, judged.difference.estimate
-    if not judged.examples:
-        return True
-    if limits.max_drop is not None and not found >= -limits.max_drop:
-        return False
-    flips = judged.negative
-    if (
-        limits.max_negative_flips is not None
-        and flips
-        and flips.estimate > limits.max_negative_flips
-    ):
-        return False
-    return judged.part.what != "new" or gate.min_gain is None or found >= gate.min_gain
 
 
 def _between(
@@ -806,9 +787,10 @@ def _named(data: Data, number: int) -> Data:
     return data if data.own_ids else replace(data, ids=[f"{number}:{each}" for each in data.ids])
 
 
-def _chances(artefact: Artefact, data: Data) -> list[float]:
-    hashes = (artefact.hashed("exam", each.hex()) for each in data.contents)
-    return [int.from_bytes(each[:7]) / 2**56 for each in hashes]
+def _chances(data: Data) -> list[float]:
+    """Return a draw for each example that depends on its input alone, in every artefact."""
+    hashes = (hashlib.blake2b(b"exam" + each, digest_size=7).digest() for each in data.contents)
+    return [int.from_bytes(each) / 2**56 for each in hashes]
 
 
 def _some(rows: Rows, places: Sequence[int]) -> Rows:
