@@ -308,7 +308,13 @@ class Learner:
                     "leave it out, or give the memory allow_nonfinite=True."
                 )
             prepared.append(own)
+            before = _versions(own.tensors)
             yield from self._losses(current, task, own.size, own.finite, own.metadata)
+            if _versions(own.tensors) != before:
+                raise EngramError(
+                    "The loss, or the model, writes to the batch that it is given, which the "
+                    "memory is to keep as it was; let it work on a copy, such as inputs.clone()."
+                )
 
         optimizer, buffers = self._optimizer, _copies(self.model)
         parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
@@ -564,6 +570,11 @@ class Learner:
         if len(result) != 2:
             raise EngramError(f"loss must return one number, or two, not {len(result)}.")
         return result
+
+
+def _versions(tensors: Iterable[Tensor]) -> list[int]:
+    """Return how often each tensor was written to; those of inference mode do not tell."""
+    return [0 if each.is_inference() else each._version for each in tensors]
 
 
 def _nan_unless(finite: Tensor, value: Tensor | float) -> Tensor | float:

@@ -739,6 +739,7 @@ def _from_first_pickles(state: dict[str, Any]) -> dict[str, Any]:
     """Return what a ledger has in a pickle of 0.1.0 as it is now; see `old_pickles`."""
     state = dict(state)
     held = vars(state.pop("_filing"))
+    state["journal"] = held["journal"]
     slots: SlotTable = held["slots"]
     slots.columns = vars(slots).pop("table")
     return {

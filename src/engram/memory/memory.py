@@ -794,7 +794,8 @@ class Memory:
             return {**parts, **copy.deepcopy(changing), "storage": copy.copy(self.storage)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        # What a pickle of an earlier version does not have is as in a new memory.
+        vars(self).update(vars(Memory(state["policy"])) | state)
         self._lock = self._ledger.lock = self.storage.lock
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Memory:

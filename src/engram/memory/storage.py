@@ -214,8 +214,11 @@ class TensorStorage:
             return {**self._parts(), "_rows": rows}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        state = {"_by_view": False, **state}
+        if "_examples" in state:  # a pickle of 0.1.0
+            state["examples"] = state.pop("_examples")
+        state.pop("_places", None)  # the buffer of such a pickle
         vars(self).update(state, lock=new_lock(), _slot_buffer=SlotBuffer())
-        vars(self).pop("_places", None)  # the buffer of a pickle from 0.1.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorStorage:
         """Return a copy of everything as it is between two changes."""
