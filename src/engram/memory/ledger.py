@@ -195,6 +195,11 @@ class Ledger:
         return self._slots.measure("times")
 
     @property
+    def sizes(self) -> Measures | None:
+        """The bytes of the examples by slot, where a budget in bytes counts them one by one."""
+        return self._slots.measure("sizes")
+
+    @property
     def nbytes(self) -> int:
         """The sizes of the examples held, of those that came with one."""
         return self._slots.nbytes
