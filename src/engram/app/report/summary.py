@@ -235,7 +235,7 @@ def contradictions(summaries: Sequence[Summary]) -> list[str]:
     points = max((each for each in found if isinstance(each, int | float)), default=0.0)
     if points < _CONTRADICTED:
         return []
-    told = [
+    sentences = [
         f"Old and new contradict each other: of the newest task's examples that look like older "
         f"ones, the older answers are right for at least {points:.0f} points fewer than the newest "
         "task's own."
@@ -247,13 +247,13 @@ def contradictions(summaries: Sequence[Summary]) -> list[str]:
         for name in ("average_accuracy", NEWEST.name)
     )
     if best is not None and newest is not None and best is not newest:
-        told.append(
+        sentences.append(
             f"The best average, of {best.method}, is partly for answers that are no longer right: "
             f"on the newest task it has {_mean(best, NEWEST.name):.2f} %, {newest.method} "
             f"{_mean(newest, NEWEST.name):.2f} %."
         )
-    told.append("With --set max_age=N a memory lets go of what is older than N tasks.")
-    return [" ".join(told)]
+    sentences.append("With --set max_age=N a memory lets go of what is older than N tasks.")
+    return [" ".join(sentences)]
 
 
 def _mean(summary: Summary, metric: str) -> float:
