@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from engram.app.report import majority_baseline, results_table, save_plot
+from engram.app.report import remarks, results_table, save_plot
 from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.summary import Summary, seeds_cell
 from engram.app.report.tables import markdown_table, spread
@@ -18,7 +18,7 @@ from tools.docs.performance import NOT_MEASURED, newest_performance
 from tools.docs.reproduction import papers_own
 
 _BENCHMARKS = {"permuted-mnist": "Permuted MNIST", "split-cifar": "Split CIFAR"}
-_FOLDER = "engram-results"  # where a command puts its results unless told otherwise
+_FOLDER = "engram-results"  # where a command puts its results by default
 _WIDTH = 160  # letters of a line, as where a command writes to a file
 _OURS = "MEGA-II of a run"  # of the rows of the table ``peers``
 _PEERS = {
@@ -33,7 +33,7 @@ def printed_by_run(summaries: Sequence[Summary], defaults: PaperDefaults) -> str
     console = Console(file=shown, width=_WIDTH, markup=False, emoji=False, highlight=False)
     console.print(results_table(summaries, defaults))
     lines = [line.rstrip() for line in shown.getvalue().splitlines()]
-    lines = [line for line in lines if line] + majority_baseline(summaries)
+    lines = [line for line in lines if line] + remarks(summaries)
     with tempfile.TemporaryDirectory() as folder:
         plot = save_plot(summaries, defaults, Path(folder))
     lines += [f"Plot: {_FOLDER}/{plot.name}"] if plot is not None else []
@@ -59,9 +59,9 @@ def evidence(
             paper = defaults.printed(mine, "average_accuracy")
             ours = spread(mine.statistic("average_accuracy"), 2)
             line += [ours, spread(paper, 2), seeds_cell(mine)]
-    told = [found[name][method] for name in found for method in methods]
-    devices = ", ".join(sorted({each.machine for each in told}))
-    dates = sorted(row.created[:10] for each in told for row in each.rows)
+    measured = [found[name][method] for name in found for method in methods]
+    devices = ", ".join(sorted({each.machine for each in measured}))
+    dates = sorted(row.created[:10] for each in measured for row in each.rows)
     receipt = f"Mean ± standard deviation over the seeds; {devices}, {dates[0]} to {dates[-1]}."
     return "\n\n".join([markdown_table(header, lines), receipt, _speed(results)])
 
