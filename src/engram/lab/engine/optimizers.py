@@ -19,7 +19,7 @@ from engram.errors import EngramError, shown, unknown
 from engram.lab.engine.rows import ByRun
 from engram.lab.networks import Network
 
-PLAIN, CONSTANT = "sgd", "constant"
+CONSTANT = "constant"
 _UNSUITED = {
     "lbfgs": "it asks for the loss several times in a step",
     "sparseadam": "gradients are dense here",
@@ -58,15 +58,8 @@ class Chosen(Protocol):
         """Steps between two of the schedule's."""
 
 
-def is_plain(chosen: Chosen) -> bool:
-    """Whether it is SGD of a constant rate and nothing else."""
-    return (chosen.optimizer, chosen.schedule, chosen.optimizer_settings) == (PLAIN, CONSTANT, "")
-
-
 def check(chosen: Chosen) -> None:
     """Refuse an optimiser or a schedule that is not there, or does not take its arguments."""
-    if is_plain(chosen) and not chosen.schedule_settings:
-        return
     parameters = [torch.zeros(_PROBE, requires_grad=True)]
     _made(chosen, [{"params": parameters, "lr": 0.1}])
 

@@ -41,10 +41,18 @@ class MethodSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.plain_sgd:
+            return
         for name in ("optimizer_settings", "schedule_settings"):
             if text := getattr(self, name):  # results are filed under one way of writing it
                 object.__setattr__(self, name, optimizers.canonical(text, name))
         optimizers.check(self)
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether steps are those of SGD at a constant rate and nothing else, as in the paper."""
+        given = self.optimizer, self.schedule, self.optimizer_settings, self.schedule_settings
+        return given == ("sgd", "constant", "", "")
 
 
 class Setup(NamedTuple):
@@ -122,7 +130,7 @@ class Method(ABC):
         self.settings = settings
         self.learning_rate = setup.number(settings, "learning_rate")
         self.optimizer: OptimizedRuns | None = None
-        if not optimizers.is_plain(settings):
+        if not settings.plain_sgd:
             self.optimizer = self.rows.optimizer = OptimizedRuns(
                 setup.network, setup.parameters, settings, self.learning_rate
             )
