@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,16 @@ from engram.app.cli.options import (
     DeterministicOption,
     DeviceOption,
     ExamplesOption,
+    ExecutorOption,
+    GpusOption,
     JsonOption,
     SetOption,
+    SharedOption,
+    ShipOption,
+    SlurmOption,
     StoreOption,
+    WorkersOption,
+    cluster_of,
     use_data,
 )
 from engram.app.cli.process import importing, one_sentence
@@ -73,6 +81,12 @@ def tune(
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    slurm: SlurmOption = None,
     json: JsonOption = False,
 ) -> None:
     """Choose a method's settings on tasks that no run trains on.
@@ -97,7 +111,13 @@ def tune(
             device,
             deterministic,
         )
-        code = choose(request, store=store, as_json=json, checkpoint_every=checkpoint_every)
+        code = choose(
+            request,
+            store=store,
+            as_json=json,
+            checkpoint_every=checkpoint_every,
+            cluster=cluster_of(executor, workers, gpus_per_worker, shared, ship_data, slurm),
+        )
         raise typer.Exit(code)
 
 
@@ -120,6 +140,12 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, on what, for how long; no run.")
     ] = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    slurm: SlurmOption = None,
 ) -> None:
     """Run what the store lacks of a study, then write the report.
 
@@ -137,6 +163,9 @@ def reproduce(
             seeds=seeds,
             dry_run=dry_run,
             checkpoint_every=checkpoint_every,
+            cluster=partial(
+                cluster_of, executor, workers, gpus_per_worker, shared, ship_data, slurm
+            ),
         )
         raise typer.Exit(code)
 

@@ -1,0 +1,221 @@
+"""The far end of a remote executor: what holds a worker process on another machine.
+
+An agent imports no torch. It starts the process that trains (`serve`, as on the driver's own
+machine), passes bytes between it and the driver, and ends it when the driver is not heard any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import platform
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import engram
+from engram import __version__
+from engram.app.runs.checkpoints import claim
+from engram.app.runs.pool import WorkerProcess
+from engram.app.runs.shipping import Parcel, unpacked
+from engram.app.runs.worker import Died, UnfitError
+from engram.errors import EngramError, shown
+
+if TYPE_CHECKING:
+    from engram.app.runs.worker import Run
+    from engram.lab.protocol import Checkpoint, Outcome, Spec
+
+DATA = "ENGRAM_DATA"
+
+
+class Hello(NamedTuple):
+    """What a worker says of itself before it is sent anything."""
+
+    node: str  # which machine it is on, as the cluster knows it
+    host: str  # as people know it
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What every worker of a driver is started with: the function that trains, and for what."""
+
+    run: bytes  # pickled: an agent does without the laboratory, and its memory
+    device: str
+    interval: float = 1.0  # seconds between two reports of progress
+    lease: float = 120.0  # seconds without the driver after which a worker ends itself
+    data: str | None = None  # the driver's folder of data, for a worker that has none of its own
+    parcels: tuple[Parcel, ...] = ()  # data that travels with the work
+
+
+def versions() -> dict[str, str]:
+    """Return what must be the same on a worker as on the driver, for the same bits."""
+    return {
+        "engram": __version__,
+        "its source": source_digest(),
+        "python": platform.python_version(),
+        "torch": version("torch").partition("+")[0],  # a driver without a GPU has another build
+    }
+
+
+@cache
+def source_digest() -> str:
+    """Return the first digits of the SHA-256 of the installed package's source."""
+    folder = Path(engram.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)} ".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def difference(theirs: Mapping[str, str]) -> str | None:
+    """Return in which version a worker differs from this process, in words, or None."""
+    for name, mine in versions().items():
+        if theirs.get(name) != mine:
+            return f"{name} is {shown(theirs.get(name, 'unknown'))} there and {mine!r} here"
+    return None
+
+
+class Agent:
+    """Holds one worker process; a driver sends it units and receives events, all of it as bytes.
+
+    Calls may come from several threads, as Ray makes them. A process that dies is an event, and
+    the next unit is sent to a new one.
+    """
+
+    def __init__(self, orders: Orders, node: str = "") -> None:
+        self._orders = orders
+        self._node = node or socket.gethostname()
+        self._process: WorkerProcess | None = None
+        self._changed = threading.Condition()
+        self._asked = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def hello(self) -> Hello:
+        """Say where this is, and with which versions it trains."""
+        return Hello(self._node, socket.gethostname(), versions())
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a process that may have a unit."""
+        return self._process is not None
+
+    def send(self, payload: bytes, fresh: bool = False) -> None:
+        """Pass a unit on to the process; to a new one if the last is to be ``fresh``, or died."""
+        with self._changed:
+            if self._process is not None and (fresh or not self._process.alive):
+                self._process.kill()
+                self._process = None
+            if self._process is None:
+                orders = self._orders
+                trained = OnNode(orders.run, orders.data, orders.parcels)
+                self._process = WorkerProcess(trained, orders.device, orders.interval)
+            process = self._process
+            self._changed.notify_all()
+        with suppress(OSError):  # it has just died, and receive() will say so
+            process.pipe.send_bytes(payload)
+
+    def receive(self, seconds: float) -> list[bytes]:
+        """Return events as they come, pickled; none if there are none for so long."""
+        self._asked = time.monotonic()
+        until = self._asked + seconds
+        with self._changed:
+            self._changed.wait_for(lambda: self._process is not None, seconds)
+            process = self._process
+        if process is None or not wait([process.pipe], max(until - time.monotonic(), 0.0)):
+            return []
+        events = list[bytes]()
+        try:
+            while not events or process.pipe.poll():
+                events.append(process.pipe.recv_bytes())
+        except (EOFError, OSError):
+            events.append(pickle.dumps(Died(process.cause_of_death())))
+            with self._changed:
+                if self._process is process:
+                    process.kill()
+                    self._process = None
+        return events
+
+    def stop(self) -> None:
+        """Let the process save its unit when its step ends."""
+        with self._changed:
+            if self._process is not None:
+                self._process.stop()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        with self._changed:
+            if self._process is not None:
+                self._process.kill()
+                self._process = None
+
+    def _watch(self) -> None:
+        """End this process, and with it the worker, if no driver has asked for anything."""
+        while time.monotonic() - self._asked < self._orders.lease:
+            time.sleep(min(1.0, self._orders.lease / 4))
+        os._exit(1)
+
+
+@dataclass(frozen=True)
+class OnNode:
+    """The function that trains, on a machine that is not the driver's.
+
+    It trains on this machine's data if that is the driver's, by its checksum, or on what was
+    shipped; it writes a checkpoint that nobody else writes.
+    """
+
+    run: bytes
+    data: str | None
+    parcels: tuple[Parcel, ...]
+
+    def __call__(
+        self,
+        spec: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        *,
+        checkpoint: Checkpoint | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> list[Outcome]:
+        """Train what is found fit to be trained here; an `UnfitError` says that it is not."""
+        if not os.environ.get(DATA) and self.data is not None and Path(self.data).is_dir():
+            os.environ[DATA] = self.data
+        here = self._checked(list(spec) if isinstance(spec, Sequence) else [spec])
+        if checkpoint is not None:
+            checkpoint.path = claim(checkpoint.path, type(checkpoint))
+        run: Run = pickle.loads(self.run)
+        return run(here, seeds, checkpoint=checkpoint, **options)
+
+    def _checked(self, specs: Sequence[Spec]) -> list[Spec]:
+        """Return the specs as they are to be had here; refuse data that is not the driver's."""
+        parcel = next((each for each in self.parcels if each.benchmark == specs[0].benchmark), None)
+        try:
+            return [_same(spec, replace(spec)) for spec in specs]
+        except EngramError as error:
+            if parcel is None:
+                raise UnfitError(str(error)) from None
+        try:
+            place = unpacked(parcel)
+            return [_same(spec, parcel.located(replace(spec), place)) for spec in specs]
+        except EngramError as error:
+            raise UnfitError(str(error)) from None
+
+
+def _same(wanted: Spec, here: Spec) -> Spec:
+    """Return a spec whose data was looked at on this machine, if it is what is wanted."""
+    mine, theirs = here.identity(), wanted.identity()
+    if mine["data"] != theirs["data"]:
+        raise EngramError(
+            f"its data of {wanted.benchmark} has the checksum {shown(mine['data'])}, and the "
+            f"driver's {shown(theirs['data'])}."
+        )
+    return here
