@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO, cast
 
 from engram.app.runs.agent import Agent, Orders
 from engram.app.runs.cluster import Cluster
@@ -38,6 +39,15 @@ class RayTransport:
         self._mine = False  # whether Ray was begun here
 
     def __enter__(self) -> RayTransport:
+        self._stdout, sys.stdout = sys.stdout, cast(TextIO, _Muted(sys.stdout))
+        try:
+            self._begin()
+        except BaseException:
+            sys.stdout = self._stdout
+            raise
+        return self
+
+    def _begin(self) -> None:
         with _signals_kept():
             import ray
 
@@ -52,7 +62,6 @@ class RayTransport:
             max_restarts=0,
             max_concurrency=_THREADS,
         )(RayAgent)
-        return self
 
     def _connect(self) -> None:
         address = self._cluster.where or os.environ.get("RAY_ADDRESS") or "auto"
@@ -81,6 +90,7 @@ class RayTransport:
         if self._mine:
             with _signals_kept():
                 self._ray.shutdown()
+        sys.stdout = self._stdout
 
     def room(self) -> int:
         """Return how many workers the cluster has the CPUs and GPUs for."""
@@ -141,6 +151,25 @@ class RayTransport:
         """Kill an actor, and with it the process that it holds."""
         with suppress(Exception):  # whatever it is, the actor is of no more use
             self._ray.kill(self._actors.pop(key), no_restart=True)
+
+
+class _Muted:
+    """A stream without what Ray's own threads have to say of workers that die: we say it shorter.
+
+    Ray prints it on stdout, which may be JSON.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what others have to say."""
+        if threading.current_thread().name.startswith("ray_"):
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
 
 
 class RayAgent:

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from engram.app.runs.worker import INTERVAL, Advanced, Died, Event, Message, TooLarge, serve
+from engram.app.runs.worker import INTERVAL, Advanced, Began, Died, Event, Message, TooLarge, serve
 
 if TYPE_CHECKING:
     from engram.app.runs.executor import Unit
@@ -76,7 +76,7 @@ class WorkerPool:
             unit, event = worker.unit, worker.receive()
             assert unit is not None
             events.append((unit, event))
-            if not isinstance(event, Advanced | Message):
+            if not isinstance(event, Began | Advanced | Message):
                 worker.unit = None
             if isinstance(event, TooLarge):
                 self._end(worker)  # whatever it still holds of the unit's memory

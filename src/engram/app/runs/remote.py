@@ -18,7 +18,7 @@ from engram.app.runs.agent import DATA, Hello, Orders, difference
 from engram.app.runs.cluster import Cluster
 from engram.app.runs.rows import printable
 from engram.app.runs.shipping import SMALL, packed
-from engram.app.runs.worker import Advanced, Died, Lost, Message, TooLarge, Unfit
+from engram.app.runs.worker import Advanced, Began, Died, Lost, Message, TooLarge, Unfit
 from engram.errors import EngramError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Transport(Protocol):
 class _Worker:
     hello: Hello | None = None  # None: it was asked for, and is not there yet
     unit: Unit | None = None
+    began: bool = False  # whether it trains the unit, rather than import what that takes
     fresh: bool = False  # whether the next unit is to be trained by a new process
 
 
@@ -144,7 +145,7 @@ class RemotePool:
     def dispatch(self, unit: Unit, checkpoint: Checkpoint | None) -> None:
         """Send a unit to an idle worker."""
         key, worker = self._idle.popitem()
-        worker.unit = unit
+        worker.unit, worker.began = unit, False
         self._transport.send(key, pickle.dumps((unit, checkpoint)), fresh=worker.fresh)
         worker.fresh = False
 
@@ -192,8 +193,11 @@ class RemotePool:
         self, key: Hashable, worker: _Worker, event: Event, events: list[tuple[Unit, Event]]
     ) -> None:
         assert worker.unit is not None
+        if isinstance(event, Died) and not worker.began:
+            event = Lost(event.reason)  # whatever it was, it was not the unit
+        worker.began = worker.began or isinstance(event, Began)
         events.append((worker.unit, event))
-        if isinstance(event, Advanced | Message):
+        if isinstance(event, Began | Advanced | Message):
             return
         worker.unit, worker.fresh = None, isinstance(event, TooLarge)
         if isinstance(event, Unfit):

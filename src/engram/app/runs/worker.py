@@ -45,6 +45,10 @@ class Run(Protocol):
         """Train, from where ``checkpoint`` was saved."""
 
 
+class Began(NamedTuple):
+    """A worker has all that it needs, and trains from now on."""
+
+
 class Advanced(NamedTuple):
     """How far a worker is."""
 
@@ -98,7 +102,9 @@ class Unfit(NamedTuple):
     reason: str
 
 
-Event: TypeAlias = Advanced | Message | Finished | Stopped | Failed | TooLarge | Died | Lost | Unfit
+Event: TypeAlias = (
+    Began | Advanced | Message | Finished | Stopped | Failed | TooLarge | Died | Lost | Unfit
+)
 
 
 class UnfitError(EngramError):
@@ -144,6 +150,7 @@ def serve(pipe: Connection, run: Run, device: str, interval: float = INTERVAL) -
         event: Finished | Stopped | Failed | TooLarge | Unfit
         try:
             current = checkpoint
+            pipe.send(Began())
             outcomes = run(
                 unit.specs,
                 unit.seeds,
