@@ -219,26 +219,11 @@ class Here(Mail):
             agent.kill()
 
 
-@pytest.fixture
-def remote(monkeypatch, laboratory):
-    """Let the cluster be agents in this process; return how a store is filled by it."""
-    monkeypatch.setattr(
-        "engram.app.runs.executor.open_executor",
-        lambda cluster, units, *_: RemotePool(
-            Here(laboratory.run), cluster.workers, len(units), heard
-        ),
-    )
-    heard = Heard()
+class InThisProcess(Cluster):
+    """A cluster of one's own, whose workers are held by agents in this process."""
 
-    def fill(specs, seeds, store, **options):
-        units = plan_units(specs, range(seeds), store, device="cpu")
-        arguments = {"device": "cpu", "command": "c", "listener": heard, **options}
-        return heard, execute(units, store, laboratory.run, **arguments)
-
-    return fill
-
-
-CLUSTER = Cluster("slurm", workers=2, shared=Path("given"))
+    def open(self, units, run, device, listener):  # noqa: ARG002
+        return RemotePool(Here(run), self.workers, len(units), listener)
 
 
 @pytest.fixture(autouse=True)
@@ -247,11 +232,13 @@ def _submitit_is_there(monkeypatch):
 
 
 def test_runs_are_those_of_this_machine_and_a_run_that_kills_its_worker_twice_is_set_aside(
-    remote, laboratory, specs, store, tmp_path
+    laboratory, specs, store, tmp_path
 ):
     kill = specs(fault="kill", faulty_seed=1, trace=tmp_path / "trace")
-    heard, failures = remote([specs(), kill], 3, store, cluster=CLUSTER)
-    assert failures == 1
+    units = plan_units([specs(), kill], range(3), store, device="cpu")
+    cluster, heard = InThisProcess("slurm", workers=2, shared=tmp_path / "shared"), Heard()
+    arguments = {"device": "cpu", "command": "c", "listener": heard, "cluster": cluster}
+    assert execute(units, store, laboratory.run, **arguments) == 1
     ((unit, reason),) = heard.failed
     assert (unit.seeds, "SIGKILL" in reason) == ((1,), True)
     assert [sum("run again" in line for _, line in heard.lines), len(heard.stored)] == [1, 5]

@@ -110,18 +110,20 @@ class Cluster:
             )
         return usual
 
+    def open(
+        self, units: Sequence[Unit], run: Run, device: str, listener: Listener
+    ) -> AbstractContextManager[Executor]:
+        """Return the executor, which is to train these units; an executor of one's own goes here.
+
+        It is a context: workers begin in it, and none of them is left when it ends.
+        """
+        if self.is_local or not units:
+            from engram.app.runs.pool import WorkerPool
+
+            return WorkerPool(run, device)
+        from engram.app.runs.remote import remote_pool
+
+        return remote_pool(self, units, run, device, listener)
+
 
 LOCAL = Cluster()
-
-
-def open_executor(
-    cluster: Cluster, units: Sequence[Unit], run: Run, device: str, listener: Listener
-) -> AbstractContextManager[Executor]:
-    """Return the executor of a cluster, which is to train these units."""
-    if cluster.is_local or not units:
-        from engram.app.runs.pool import WorkerPool
-
-        return WorkerPool(run, device)
-    from engram.app.runs.remote import remote_pool
-
-    return remote_pool(cluster, units, run, device, listener)

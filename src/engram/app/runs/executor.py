@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from engram.app.runs.checkpoints import Checkpoints
 from engram.app.runs.checks import check_interval
-from engram.app.runs.cluster import LOCAL, Cluster, open_executor
+from engram.app.runs.cluster import LOCAL, Cluster
 from engram.app.runs.interrupts import Interrupt
 from engram.app.runs.rows import Row, address, record
 from engram.app.runs.step_files import write_steps
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from engram.app.runs.worker import Event, Run
     from engram.lab.protocol import Checkpoint, Outcome, Progress, Spec
 
+_STORING = 10  # times as long as storing took, it is not done again
 _MOST_LOSSES = 5  # machines that may be lost under a unit: then it may be the unit that does it
 
 
@@ -228,16 +230,21 @@ def execute(
             checkpoints.make_folder()
         units = checkpoints.parted(units, device)
     work = _Work(units, store, device, command, listener, checkpoints)
-    with open_executor(cluster, units, run, device, listener) as pool, Interrupt() as interrupt:
-        while work.pending or pool.busy:
-            while work.pending and pool.has_room and not interrupt.seen:
-                unit = work.pending.popleft()
-                pool.dispatch(unit, work.checkpoint(unit))
-            events = pool.poll()
-            if interrupt.seen and not work.stopping:  # before them: a worker may have died of it
-                work.stop()
-                pool.stop()
-            work.handle(events)
+    with cluster.open(units, run, device, listener) as pool, Interrupt() as interrupt:
+        try:
+            while work.pending or pool.busy:
+                while work.pending and pool.has_room and not interrupt.seen:
+                    unit = work.pending.popleft()
+                    pool.dispatch(unit, work.checkpoint(unit))
+                events = pool.poll()
+                if interrupt.seen and not work.stopping:  # a worker may have died of it
+                    work.stop()
+                    pool.stop()
+                work.handle(events)
+        except KeyboardInterrupt:
+            work.store_finished()
+            raise
+        work.store_finished()
     return work.failures
 
 
@@ -291,6 +298,8 @@ class _Work:
         self._paths: dict[Unit, Path] = {}  # where units that have begun are saved
         self._died, self._lost = Counter[Unit](), Counter[Unit]()  # how often under a unit
         self._wholes: dict[Unit, Unit] = {}  # of a part that was cut off
+        self._finished: list[tuple[Unit, Finished]] = []  # not stored yet
+        self._store_next = 0.0  # when it may be, by the clock
 
     def checkpoint(self, unit: Unit) -> Checkpoint | None:
         """Return the checkpoint of a unit that is to begin or to go on, if it is to have one."""
@@ -306,31 +315,39 @@ class _Work:
         self.pending.clear()
 
     def handle(self, events: Sequence[tuple[Unit, Event]]) -> None:
-        """Pass on how far units are, store what came of them, or see to what went wrong.
-
-        All that is finished is stored in one transaction, since each one waits for the disk.
-        """
-        finished = [(unit, event) for unit, event in events if isinstance(event, Finished)]
-        failures = self._store_all(finished)
+        """Pass on how far units are, store what came of them, or see to what went wrong."""
         for unit, event in events:
             if isinstance(event, Finished):
-                self._finish(unit, event.outcomes, failures[unit])
+                self._finished.append((unit, event))
             else:
                 self._see_to(unit, event)
+        if self._finished and time.monotonic() >= self._store_next:
+            self.store_finished()
 
-    def _store_all(self, finished: Sequence[tuple[Unit, Finished]]) -> dict[Unit, str | None]:
-        """Store the results of units; return of each what is wrong with it, or None."""
-        failures: dict[Unit, str | None] = {}
+    def store_finished(self) -> None:
+        """Store what has come, in one transaction, and let the listener know.
+
+        Each transaction waits for the disk: while results come faster than that, as from a thousand
+        workers, they wait for each other, so that no more than a small share of the time is spent.
+        """
+        finished, self._finished = self._finished, []
+        if not finished:
+            return
+        began = time.monotonic()
+        failures: list[str | None] = []
         all_rows, all_held = list[Row](), dict[str, int]()
         for unit, event in finished:
             rows = _rows(unit, event, self._store, self._command)
-            failures[unit] = rows if isinstance(rows, str) else None
+            failures.append(rows if isinstance(rows, str) else None)
             if not isinstance(rows, str):
                 all_rows += rows
                 all_held |= _held(unit, rows)
         if all_rows:
             self._store.add(all_rows, after=all_held)
-        return failures
+        now = time.monotonic()
+        self._store_next = now + _STORING * (now - began)
+        for (unit, event), failure in zip(finished, failures, strict=True):
+            self._finish(unit, event.outcomes, failure)
 
     def _see_to(self, unit: Unit, event: Event) -> None:
         if isinstance(event, Advanced):
