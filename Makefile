@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow test-portable test-lowest test-kernels fuzz audit bench peers docs lint clean
+.PHONY: run test test-slow test-cluster test-portable test-lowest test-kernels fuzz audit bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -36,7 +36,7 @@ test-slow: $(STAMP)
 # with AVX2 and with SSE4, on one thread and on two (which wait asleep, for there are other workers).
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2
 SSE4 := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
-NUMERICAL := tests/engine tests/gradients tests/lab tests/rules $(wildcard tests/test_*.py)
+NUMERICAL := tests/engine tests/gradients tests/lab tests/penalties tests/rules $(wildcard tests/test_*.py)
 test-portable: $(STAMP)
 	@for threads in 1 2; do for instructions in "" "$(AVX2)" "$(SSE4)"; do \
 	  echo "On $$threads of its threads, with $${instructions:-its own instructions}:"; \
@@ -65,6 +65,19 @@ $(LOWEST)/.installed: pyproject.toml constraints.txt tools/lowest.py
 test-lowest: $(LOWEST)/.installed
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/pytest -m "not slow" -n auto tests/app tests/data tests/gradients \
 	  tests/memory tests/report tests/rules tests/studies tests/test_learner.py tests/test_files.py
+
+# A real Ray cluster on this machine, on the loopback alone, and jobs of submitit: an environment of its own.
+CLUSTER := .venv-cluster
+$(CLUSTER)/.installed: pyproject.toml constraints.txt
+	test -x $(CLUSTER)/bin/python || $(PYTHON) -m venv $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e .[ray,slurm] pytest
+	@touch $@
+
+test-cluster: $(CLUSTER)/.installed
+	OMP_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 $(CLUSTER)/bin/pytest tests/cluster
 
 # Kernels for GPUs, played through by Triton's interpreter: hundreds of megabytes, so not part of `test`.
 KERNELS := .triton
@@ -110,4 +123,4 @@ docs: $(STAMP)
 	$(BIN)/python -m tools.docs.reliability
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(CLUSTER) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis

@@ -151,7 +151,7 @@ def test_without_the_check_what_is_not_finite_stays_visible(way, rule):
 @each_way
 def test_a_rule_that_gives_no_weights_is_refused(way):
     class Broken(MEGA2):
-        def _weigh_pair(self, *_):
+        def weigh_pair(self, *_):
             return math.nan, 1.0
 
     model = network()

@@ -20,7 +20,7 @@ class Given(Rule):
         self.weights = weights
         self.needs_gram = needs_gram
 
-    def _weigh(self, losses, _):
+    def weigh(self, losses, _):
         return torch.tensor(self.weights, dtype=losses.dtype)
 
 

@@ -271,7 +271,8 @@ def small(entry):
 
 
 def test_a_setting_called_like_a_field_of_a_spec_is_no_field_of_it(monkeypatch):
-    monkeypatch.setitem(registry._METHODS, "warm", Entry("warm", warm, WarmSettings))
+    monkeypatch.setattr(registry.METHODS, "_held", dict(registry.METHODS._held))
+    registry.register(Entry("warm", warm, WarmSettings))
     one, other = (tiny_spec("warm", tasks=tasks) for tasks in (2, 3))
     one, other = (replace(each, settings={**each.settings, "tasks": 2}) for each in (one, other))
     assert stack_key(one) != stack_key(other)
@@ -286,5 +287,5 @@ def test_a_rule_without_equality_is_one_for_seeds_of_one_spec():
 class Bare(Rule):
     needs_gram, reference = False, "none"
 
-    def _weigh(self, losses, gram):  # noqa: ARG002
+    def weigh(self, losses, gram):  # noqa: ARG002
         return torch.ones_like(losses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from engram.errors import EngramError, shown, unknown
@@ -24,15 +24,19 @@ def setting(
     most: float = math.inf,
     later: bool = False,
     place: bool = False,
+    check: Callable[[str], object] | None = None,
+    plugins: str | None = None,
 ) -> Any:  # noqa: ANN401
     """Declare a field: its default, one line of help, and what values are possible.
 
     ``later`` marks a field that results already in stores do not have. Where it has its default,
     it is no part of what a result is filed under, so that they are still found. ``place`` marks
-    one that only says where something lies: what lies there counts, by its checksum.
+    one that only says where something lies: what lies there counts, by its checksum. ``check``
+    refuses a text in an EngramError. Where what comes before a comma in it may name a thing of a
+    plugin's, ``plugins`` is the kind of thing (see `engram.plugins.KINDS`).
     """
     bounds = {"least": least, "above": above, "most": most}
-    marks = {"help": help, "later": later, "place": place}
+    marks = {"help": help, "later": later, "place": place, "check": check, "plugins": plugins}
     return dataclasses.field(default=default, metadata=marks | bounds)
 
 
@@ -49,6 +53,8 @@ class Settings:
             value, bounds = getattr(self, field.name), field.metadata
             if not _fits(value, hints[field.name]):
                 raise _misfit(field.name, value, hints[field.name])
+            if isinstance(value, str) and (check := field.metadata["check"]) is not None:
+                check(value)
             if isinstance(value, bool | str):
                 continue
             inside = bounds["least"] <= value <= bounds["most"] and value > bounds["above"]

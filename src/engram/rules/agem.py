@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from engram.rules.pair import KernelFormula, Number, Pair, PairRule, keep
+from engram.rules.registry import register
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,13 @@ class AGEM(PairRule):
     needs_gram = True
     reference = "pooled"
 
-    def _weigh_pair(
+    def weigh_pair(
         self,
         losses: Pair,  # noqa: ARG002
         products: tuple[Number, Number, Number],
         precision: torch.finfo,
     ) -> Pair:
+        """Return 1, and the share of r that takes the conflict out of g."""
         _, product, square = products
         conflict = (product < 0) & (square >= precision.tiny)
         projection = keep(conflict, -product / square, 0.0)
@@ -38,3 +40,6 @@ class AGEM(PairRule):
 
     def _kernel_formula(self, precision: torch.finfo) -> KernelFormula:
         return KernelFormula("agem", constants=(precision.tiny,))
+
+
+register("a-gem", AGEM)

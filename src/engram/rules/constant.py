@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engram.rules.registry import register
 from engram.rules.rule import Rule
 
 
@@ -22,7 +23,8 @@ class Current(Rule):
     needs_gram = False
     reference = "none"
 
-    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:  # noqa: ARG002
+    def weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Return 1 and zeros."""
         weights = torch.zeros_like(losses)
         weights.select(-1, 0).fill_(1)
         return weights
@@ -40,5 +42,10 @@ class Equal(Rule):
     needs_gram = False
     reference = "pooled"
 
-    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:  # noqa: ARG002
+    def weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Return ones."""
         return torch.ones_like(losses)
+
+
+register("current", Current)
+register("equal", Equal)

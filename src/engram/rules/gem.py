@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from engram.rules.quadratic import DIAGONAL, minimise
+from engram.rules.registry import register
 from engram.rules.rule import Rule, check_range
 
 
@@ -44,7 +45,8 @@ class GEM(Rule):
         check_range("margin", self.margin)
         check_range("ridge", self.ridge)
 
-    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+    def weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        """Return 1 and v."""
         assert gram is not None  # the base class has seen to it
         precision = torch.finfo(gram.dtype)
         rows = losses.shape[-1]
@@ -65,3 +67,6 @@ class GEM(Rule):
         matrix.diagonal(dim1=-2, dim2=-1).fill_(DIAGONAL * (1 + 8 * linear.shape[-1] * eps))
         linear = torch.add(linear, products.sum(-1) + ridge, alpha=self.margin)
         return self.margin + unit * minimise(matrix, unit * linear)
+
+
+register("gem", GEM)

@@ -10,6 +10,7 @@ import torch
 
 from engram.errors import unknown
 from engram.rules.pair import KernelFormula, Number, Pair, PairRule, clip, keep
+from engram.rules.registry import register
 from engram.rules.rule import check_range
 
 _TESTS = ("current", "reference")
@@ -52,12 +53,13 @@ class MEGA1(PairRule):
         """Yes: the memory's weight is the ratio of the losses."""
         return True
 
-    def _weigh_pair(
+    def weigh_pair(
         self,
         losses: Pair,
         products: tuple[Number, Number, Number],  # noqa: ARG002
         precision: torch.finfo,  # noqa: ARG002
     ) -> Pair:
+        """Return the weights of g and r."""
         current, reference = clip(losses[0], 0.0), clip(losses[1], 0.0)
         ratio = reference / current
         paper = self.test == "current"
@@ -69,3 +71,6 @@ class MEGA1(PairRule):
     def _kernel_formula(self, precision: torch.finfo) -> KernelFormula:  # noqa: ARG002
         paper = self.test == "current"
         return KernelFormula("mega1", (paper,), (self.epsilon if paper else _RELEASED_THRESHOLD,))
+
+
+register("mega-i", MEGA1)

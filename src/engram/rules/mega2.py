@@ -9,6 +9,7 @@ import torch
 
 from engram.errors import EngramError, shown
 from engram.rules.pair import KernelFormula, Number, Pair, PairRule, choose, clip, keep, root
+from engram.rules.registry import register
 from engram.rules.rule import check_range
 
 
@@ -59,9 +60,10 @@ class MEGA2(PairRule):
         """Whether the losses decide on the angle, as they do with ``balance``."""
         return self.balance
 
-    def _weigh_pair(
+    def weigh_pair(
         self, losses: Pair, products: tuple[Number, Number, Number], precision: torch.finfo
     ) -> Pair:
+        """Return the weights of g and r."""
         # An error e in the cosine is an error e / 4N² in |update|, for losses that sum to 1. Where
         # this would cost more than half of the digits, the direction counts as undefined.
         tolerance = math.sqrt(precision.eps)
@@ -110,3 +112,6 @@ class MEGA2(PairRule):
         current, reference = clip(current, 0.0), clip(reference, 0.0)
         total = current + reference
         return current / total, reference / total
+
+
+register("mega-ii", MEGA2)

@@ -39,7 +39,7 @@ class PairRule(Rule):
     """
 
     @abstractmethod
-    def _weigh_pair(
+    def weigh_pair(
         self, losses: Pair, products: tuple[Number, Number, Number], precision: torch.finfo
     ) -> Pair:
         """Return the two weights, from (l_t, l_ref) and (g·g, g·r, r·r).
@@ -63,14 +63,15 @@ class PairRule(Rule):
                 return weights
         return super()._weigh_and_mark(losses, gram)
 
-    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+    def weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+        """Return what the formula says of each pair."""
         if gram is None:
             gram = losses.new_full((), math.nan).expand(*losses.shape, 2)
         precision = torch.finfo(gram.dtype)
         gram = gram.to(losses.dtype)
         products = gram[..., 0, 0], gram[..., 0, 1], gram[..., 1, 1]
         pair = losses[..., 0], losses[..., 1]
-        weights = self._weigh_pair(pair, products, precision)
+        weights = self.weigh_pair(pair, products, precision)
         return torch.stack(weights, -1)
 
     def weigh_numbers(
@@ -87,11 +88,11 @@ class PairRule(Rule):
         if not all(map(math.isfinite, (*pair, *dots))):
             return [math.nan, math.nan]
         try:
-            weights = self._weigh_pair(pair, dots, precision)
+            weights = self.weigh_pair(pair, dots, precision)
         except (ValueError, ZeroDivisionError):  # numpy's know what those are, at twice the price
             with np.errstate(all="ignore"):
                 current, remembered, *wide = map(np.float64, (*pair, *dots))
-                weights = self._weigh_pair((current, remembered), tuple(wide), precision)  # type: ignore[arg-type]
+                weights = self.weigh_pair((current, remembered), tuple(wide), precision)  # type: ignore[arg-type]
         return [float(weight) for weight in weights]
 
 

@@ -67,7 +67,7 @@ class Rule(ABC):
         if gram is not None:
             trouble = trouble + (gram - gram).sum((-2, -1)).unsqueeze(-1)
         alone = losses.shape[-1] == 1
-        return trouble + (1 if alone else self._weigh(losses, gram))
+        return trouble + (1 if alone else self.weigh(losses, gram))
 
     def weigh_numbers(
         self,
@@ -86,7 +86,7 @@ class Rule(ABC):
         return weights
 
     @abstractmethod
-    def _weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
+    def weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
         """Return the weights of two rows or more, for checked input.
 
         ``losses`` come in the wider of the two dtypes. ``gram`` keeps its own, whose precision

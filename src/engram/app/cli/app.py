@@ -20,14 +20,17 @@ from engram.app.cli.options import (
     ExecutorOption,
     GpusOption,
     JsonOption,
+    PluginOption,
     SetOption,
     SharedOption,
     ShipOption,
     SlurmOption,
     StoreOption,
+    TrustOption,
     WorkersOption,
     cluster_of,
     use_data,
+    use_plugins,
 )
 from engram.app.cli.process import importing, one_sentence
 from engram.app.cli.run import run
@@ -78,6 +81,7 @@ def tune(
     settings: SetOption = None,
     device: DeviceOption = "auto",
     data: DataOption = None,
+    plugins: PluginOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -86,6 +90,7 @@ def tune(
     gpus_per_worker: GpusOption = None,
     shared: SharedOption = None,
     ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
     slurm: SlurmOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -99,6 +104,7 @@ def tune(
         with importing():
             from engram.app.cli.requests import TuningRequest
             from engram.app.cli.tune import tune as choose
+        use_plugins(plugins)
 
         request = TuningRequest(
             benchmark,
@@ -110,13 +116,16 @@ def tune(
             tuple(settings or ()),
             device,
             deterministic,
+            tuple(map(str, plugins or ())),
         )
         code = choose(
             request,
             store=store,
             as_json=json,
             checkpoint_every=checkpoint_every,
-            cluster=cluster_of(executor, workers, gpus_per_worker, shared, ship_data, slurm),
+            cluster=cluster_of(
+                executor, workers, gpus_per_worker, shared, ship_data, trust_plugins, slurm
+            ),
         )
         raise typer.Exit(code)
 
@@ -135,6 +144,7 @@ def reproduce(
     ] = None,
     device: DeviceOption = "auto",
     data: DataOption = None,
+    plugins: PluginOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     dry_run: Annotated[
@@ -145,6 +155,7 @@ def reproduce(
     gpus_per_worker: GpusOption = None,
     shared: SharedOption = None,
     ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
     slurm: SlurmOption = None,
 ) -> None:
     """Run what the store lacks of a study, then write the report.
@@ -155,6 +166,7 @@ def reproduce(
         use_data(data)
         with importing():
             from engram.app.cli.reproduce import reproduce as reproduce_study
+        use_plugins(plugins)
 
         code = reproduce_study(
             target,
@@ -164,8 +176,16 @@ def reproduce(
             dry_run=dry_run,
             checkpoint_every=checkpoint_every,
             cluster=partial(
-                cluster_of, executor, workers, gpus_per_worker, shared, ship_data, slurm
+                cluster_of,
+                executor,
+                workers,
+                gpus_per_worker,
+                shared,
+                ship_data,
+                trust_plugins,
+                slurm,
             ),
+            plugins=tuple(map(str, plugins or ())),
         )
         raise typer.Exit(code)
 

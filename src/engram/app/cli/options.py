@@ -47,6 +47,15 @@ DeterministicOption = Annotated[
     bool,
     typer.Option("--deterministic", help="Let a GPU end with the same bits each time; slower."),
 ]
+PluginOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        help="A Python file with a rule, policy, method, benchmark or network of your own; as "
+        "often as you like.",
+    ),
+]
 CHECKPOINT_EVERY = 60.0
 ExecutorOption = Annotated[
     str | None,
@@ -69,6 +78,12 @@ ShipOption = Annotated[
     bool,
     typer.Option("--ship-data", help="Send data of any size to the workers, not small ones alone."),
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-plugins", help="Send plugin files and networks of your own to workers, to run."
+    ),
+]
 SlurmOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,6 +98,7 @@ def cluster_of(
     gpus_per_worker: float | None,
     shared: Path | None,
     ship_data: bool,
+    trust_plugins: bool,
     slurm: Sequence[str] | None,
     usual: Cluster = LOCAL,
 ) -> Cluster:
@@ -93,6 +109,7 @@ def cluster_of(
         "gpus_per_worker": gpus_per_worker,
         "shared": None if shared is None else shared.expanduser().absolute(),
         "ship_data": ship_data or None,
+        "trust_plugins": trust_plugins or None,
         "slurm": _pairs(slurm or ()) or None,
     }
     if executor == "local":  # which takes no other options, be they a study's
@@ -123,6 +140,13 @@ def use_data(folder: Path | None) -> None:
     if not found:
         raise EngramError(f"data must be a folder that exists, not {str(folder)!r}.")
     os.environ["ENGRAM_DATA"] = str(folder)
+
+
+def use_plugins(files: Sequence[Path] | None) -> None:
+    """Let this process and its workers find what is in plugin files, if any are given."""
+    from engram import plugins
+
+    plugins.use_files(files or ())
 
 
 def recording(what: str | None, every: int) -> int:

@@ -39,6 +39,7 @@ def reproduce(
     dry_run: bool = False,
     checkpoint_every: float = CHECKPOINT_EVERY,
     cluster: Callable[[runs.Cluster], runs.Cluster] = lambda studys: studys,
+    plugins: Sequence[str] = (),
 ) -> int:
     """Run what the store has not of a study, then write the report; return the exit code.
 
@@ -62,7 +63,7 @@ def reproduce(
     absent = _announce(planned, study.title)
     if len(absent) == len(planned):
         return 1
-    command = _command(target, seeds, device)
+    command = _command(target, seeds, device, plugins)
     with runs.Store(store) as opened, training(units, checkpoint_every, where) as listener:
         failures = runs.execute(
             units,
@@ -122,8 +123,9 @@ def _missing(planned: Sequence[Planned]) -> int:
     return sum(each.missing for each in planned)
 
 
-def _command(target: str, seeds: int | None, device: str) -> str:
+def _command(target: str, seeds: int | None, device: str, plugins: Sequence[str]) -> str:
     more = [] if seeds is None else ["--seeds", str(seeds)]
+    more += [word for file in plugins for word in ("--plugin", file)]
     return shlex.join(["engram", "reproduce", target, *more, "--device", device])
 
 

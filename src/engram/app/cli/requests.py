@@ -32,11 +32,14 @@ class Request:
     tuned: Path | None = None
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
     deterministic: bool = False
+    plugins: tuple[str, ...] = ()
+    passes: int = 1
 
     @property
     def command(self) -> str:
         """The command that makes these numbers: without the store, which is somebody's own."""
-        more = [] if self.tuned is None else ["--tuned"]
+        more = [] if self.passes == 1 else ["--passes", str(self.passes)]
+        more += [] if self.tuned is None else ["--tuned"]
         more += ["--record", "steps"] if self.record_every else []
         more += ["--record-every", str(self.record_every)] if self.record_every > 1 else []
         more += ["--deterministic"] if self.deterministic else []
@@ -56,6 +59,7 @@ class TuningRequest:
     settings: tuple[str, ...] = ()
     device: str = "auto"
     deterministic: bool = False
+    plugins: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -75,6 +79,8 @@ def _command_line(
     if request.examples is not None:
         words += ["--examples", str(request.examples)]
     words += more
+    for file in request.plugins:
+        words += ["--plugin", file]
     for setting in request.settings:
         words += ["--set", setting]
     return shlex.join([*words, "--device", request.device])
@@ -112,6 +118,7 @@ def _specify(request: Request, method: str, overrides: Mapping[str, str]) -> Spe
         tasks=request.tasks,
         examples=request.examples,
         overrides=overrides,
+        passes=request.passes,
     )
 
 

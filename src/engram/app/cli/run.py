@@ -21,15 +21,18 @@ from engram.app.cli.options import (
     ExecutorOption,
     GpusOption,
     JsonOption,
+    PluginOption,
     SetOption,
     SharedOption,
     ShipOption,
     SlurmOption,
     StoreOption,
+    TrustOption,
     WorkersOption,
     cluster_of,
     recording,
     use_data,
+    use_plugins,
 )
 from engram.app.cli.process import importing, on_stop, one_sentence
 from engram.app.terminal import one_line
@@ -55,12 +58,16 @@ def run(
         int | None, typer.Option(help="How many tasks; the benchmark's unless given.")
     ] = None,
     examples: ExamplesOption = None,
+    passes: Annotated[
+        int, typer.Option(help="Passes over each task's examples; more than 1 on your own data.")
+    ] = 1,
     settings: SetOption = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Use what `engram tune` chose; --set wins over it.")
     ] = False,
     device: DeviceOption = "auto",
     data: DataOption = None,
+    plugins: PluginOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -69,6 +76,7 @@ def run(
     gpus_per_worker: GpusOption = None,
     shared: SharedOption = None,
     ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
     slurm: SlurmOption = None,
     record: Annotated[
         str | None,
@@ -102,6 +110,7 @@ def run(
             from engram.app.cli.progress import training
             from engram.app.cli.requests import Request, list_settings, specify
             from engram.lab import protocol
+        use_plugins(plugins)
 
         request = Request(
             benchmark,
@@ -114,13 +123,17 @@ def run(
             store if tuned else None,
             recording(record, record_every),
             deterministic,
+            tuple(map(str, plugins or ())),
+            passes,
         )
         if help_settings:
             list_settings(request, as_json=json)
             return
         runs.check_seeds(seeds)
         runs.check_interval(checkpoint_every)
-        cluster = cluster_of(executor, workers, gpus_per_worker, shared, ship_data, slurm)
+        cluster = cluster_of(
+            executor, workers, gpus_per_worker, shared, ship_data, trust_plugins, slurm
+        )
         if tensorboard is not None:
             report.check_log_folder(tensorboard)
             with importing():

@@ -167,10 +167,15 @@ def representatives(summaries: Sequence[Summary], defaults: PaperDefaults) -> di
 def was_typed(summary: Summary) -> bool:
     """Say whether there is no other command for these runs than the one that was typed.
 
-    Where one's own data lies, or other weights, is no part of what a result is filed under.
+    Where one's own data lies, other weights, or a plugin's file is no part of what a result is
+    filed under.
     """
     data = data_name(summary.identity)
-    return is_other(data) or summary.setting.benchmark.endswith(f"-{data}")
+    return (
+        is_other(data)
+        or "plugins" in summary.identity
+        or summary.setting.benchmark.endswith(f"-{data}")
+    )
 
 
 def value_text(value: Scalar) -> str:
@@ -206,9 +211,20 @@ def _tried(summary: Summary, beside: Sequence[Summary]) -> set[str]:
 
 def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings and whatever else is not in a table's own columns and headings."""
-    apart = ("benchmark", "method", "tasks", "examples", "split", "data", "settings")
+    apart = ("benchmark", "method", "tasks", "examples", "split", "data", "settings", "plugins")
     rest = {key: value for key, value in identity.items() if key not in apart}
-    return {**identity.get("settings", {}), **rest}
+    plugins = {name: _short(source) for name, source in identity.get("plugins", {}).items()}
+    return {**identity.get("settings", {}), **rest, **plugins}
+
+
+def _short(source: str) -> str:
+    """Return a plugin's digest or version in short, as one word.
+
+    >>> _short("sha256:86c9b187451fddc7"), _short("engram-cagrad 1.0")
+    ('86c9b187', 'engram-cagrad-1.0')
+    """
+    digest = source.removeprefix("sha256:")
+    return "-".join(source.split()) if digest == source else digest[:8]
 
 
 def _again(summary: Summary, usual: Mapping[str, Any]) -> str:

@@ -26,9 +26,10 @@ import engram
 from engram import __version__
 from engram.app.runs.checkpoints import claim
 from engram.app.runs.pool import WorkerProcess
-from engram.app.runs.shipping import Parcel, unpacked
+from engram.app.runs.shipping import Parcel, Sources, unpacked
 from engram.app.runs.worker import Died, UnfitError
 from engram.errors import EngramError, shown
+from engram.plugins import FILES
 
 if TYPE_CHECKING:
     from engram.app.runs.worker import Run
@@ -54,7 +55,8 @@ class Orders:
     interval: float = 1.0  # seconds between two reports of progress
     lease: float = 120.0  # seconds without the driver after which a worker ends itself
     data: str | None = None  # the driver's folder of data, for a worker that has none of its own
-    parcels: tuple[Parcel, ...] = ()  # data that travels with the work
+    parcels: tuple[Parcel, ...] = ()  # what travels with the work
+    sources: Sources | None = None  # plugins and networks in one of them
 
 
 def versions() -> dict[str, str]:
@@ -118,7 +120,7 @@ class Agent:
                 self._process = None
             if self._process is None:
                 orders = self._orders
-                trained = OnNode(orders.run, orders.data, orders.parcels)
+                trained = OnNode(orders.run, orders.data, orders.parcels, orders.sources)
                 self._process = WorkerProcess(trained, orders.device, orders.interval)
             process = self._process
             self._changed.notify_all()
@@ -177,6 +179,7 @@ class OnNode:
     run: bytes
     data: str | None
     parcels: tuple[Parcel, ...]
+    sources: Sources | None = None
 
     def __call__(
         self,
@@ -196,26 +199,40 @@ class OnNode:
         return run(here, seeds, checkpoint=checkpoint, **options)
 
     def _checked(self, specs: Sequence[Spec]) -> list[Spec]:
-        """Return the specs as they are to be had here; refuse data that is not the driver's."""
+        """Return the specs as they are to be had here; refuse what is not the driver's."""
         parcel = next((each for each in self.parcels if each.benchmark == specs[0].benchmark), None)
         try:
-            return [_same(spec, replace(spec)) for spec in specs]
-        except EngramError as error:
-            if parcel is None:
-                raise UnfitError(str(error)) from None
-        try:
+            made = self._with_sources(specs)
+            try:
+                return [_same(*both) for both in zip(specs, made, strict=True)]
+            except EngramError:
+                if parcel is None:
+                    raise
             place = unpacked(parcel)
-            return [_same(spec, parcel.located(replace(spec), place)) for spec in specs]
+            there = [parcel.located(spec, place) for spec in made]
+            return [_same(*both) for both in zip(specs, there, strict=True)]
         except EngramError as error:
             raise UnfitError(str(error)) from None
 
+    def _with_sources(self, specs: Sequence[Spec]) -> list[Spec]:
+        """Return specs that nothing is known of yet, with the networks that were sent."""
+        sources = self.sources
+        if sources is None:
+            os.environ.pop(FILES, None)  # none is run unasked, wherever the variable comes from
+            return [replace(spec) for spec in specs]
+        (parcel,) = (each for each in self.parcels if each.digest == sources.digest)
+        place = unpacked(parcel)
+        sources.put_in_place(place)
+        return [sources.located(spec, place) for spec in specs]
+
 
 def _same(wanted: Spec, here: Spec) -> Spec:
-    """Return a spec whose data was looked at on this machine, if it is what is wanted."""
+    """Return a spec whose data and sources were looked at on this machine, if it is as wanted."""
     mine, theirs = here.identity(), wanted.identity()
-    if mine["data"] != theirs["data"]:
-        raise EngramError(
-            f"its data of {wanted.benchmark} has the checksum {shown(mine['data'])}, and the "
-            f"driver's {shown(theirs['data'])}."
-        )
+    for name in ("data", *theirs):
+        if mine.get(name) != theirs[name]:
+            raise EngramError(
+                f"its {name} of {wanted.benchmark} is {shown(mine.get(name))}, and the driver's "
+                f"{shown(theirs[name])}."
+            )
     return here

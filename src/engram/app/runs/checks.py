@@ -22,7 +22,13 @@ MOST = 2**63 - 1  # of anything that is counted, and of any whole number: SQLite
 
 _SPLITS = ("training", "tuning")
 _IDENTITY = {"benchmark": str, "method": str, "tasks": int, "examples": int, "settings": dict}
-_LATER = {"split": str, "passes": int, "numerics": list, "data": str}  # older results lack some
+_LATER = {
+    "split": str,
+    "passes": int,
+    "numerics": list,
+    "data": str,
+    "plugins": dict,
+}  # older results lack some
 
 
 def check_seeds(count: int) -> None:
@@ -127,6 +133,9 @@ def check_identity(identity: object) -> dict[str, Any]:
             raise EngramError(f"identity.numerics holds {shown(entry)}, not a version's number.")
     if (split := checked.get("split", "training")) not in _SPLITS:  # files are called after it
         raise EngramError(f"identity.split must be one of {_SPLITS}, not {shown(split)}.")
+    for name, source in checked.get("plugins", {}).items():
+        if not (re.fullmatch(r"[a-z]+/[a-z0-9]+(-[a-z0-9]+)*", name) and isinstance(source, str)):
+            raise EngramError(f"identity.plugins holds {shown(name)}, not a plugin.")
     check_settings("identity", checked["settings"])
     return checked
 

@@ -35,6 +35,7 @@ class Cluster:
     gpus_per_worker: float = 0.0
     shared: Path | None = None
     ship_data: bool = False  # whether data of any size travels with the work, not small ones alone
+    trust_plugins: bool = False  # whether plugin files and own networks do, for workers to run
     slurm: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
@@ -60,8 +61,8 @@ class Cluster:
             )
         if self.is_local and self != Cluster(self.executor):
             raise EngramError(
-                "workers, gpus-per-worker, shared, ship-data and slurm are for an executor that is "
-                "not local: give --executor ray or slurm."
+                "workers, gpus-per-worker, shared, ship-data, trust-plugins and slurm are for an "
+                "executor that is not local: give --executor ray or slurm."
             )
         if self.is_local and self.where:
             raise EngramError(f"executor must be local, without more, not {shown(self.executor)}.")

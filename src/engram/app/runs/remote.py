@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from engram.app.runs.agent import DATA, Hello, Orders, difference
 from engram.app.runs.cluster import Cluster
 from engram.app.runs.rows import printable
-from engram.app.runs.shipping import SMALL, packed
+from engram.app.runs.shipping import SMALL, packed, packed_sources
 from engram.app.runs.worker import Advanced, Began, Died, Lost, Message, TooLarge, Unfit
 from engram.errors import EngramError
 
@@ -281,12 +281,14 @@ def remote_pool(
     specs = [spec for unit in units for spec in unit.specs]
     once = list({spec.benchmark: spec for spec in specs}.values())
     parcels = packed(once, limit=float("inf") if cluster.ship_data else SMALL)
+    sources = packed_sources(specs, trusted=cluster.trust_plugins)
     orders = Orders(
         pickle.dumps(run),
         device,
         interval=max(1.0, (cluster.workers or 0) / _REPORTS),
         data=os.environ.get(DATA) or None,
-        parcels=tuple(parcels),
+        parcels=tuple(parcels) if sources is None else (*parcels, sources[1]),
+        sources=None if sources is None else sources[0],
     )
     transport: Transport
     if cluster.kind == "ray":

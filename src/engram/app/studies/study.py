@@ -184,6 +184,9 @@ _STUDY = {
 }
 
 
+_SWITCH = _Kind("true or false", lambda value: isinstance(value, bool))
+
+
 _EXECUTOR = {
     "name": _TEXT,
     "workers": _NUMBER,
@@ -192,7 +195,8 @@ _EXECUTOR = {
         lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     ),
     "shared": _TEXT,
-    "ship_data": _Kind("true or false", lambda value: isinstance(value, bool)),
+    "ship_data": _SWITCH,
+    "trust_plugins": _SWITCH,
     "slurm": _Kind(
         "a table of whole numbers and texts",
         lambda value: (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from engram.errors import EngramError, unknown
+from engram.errors import EngramError, shown, unknown
 from engram.lab.benchmarks import folder, table
 from engram.lab.benchmarks.own_data import DIGITS, OwnSettings, filed
 from engram.lab.benchmarks.permuted_mnist import PERMUTED_MNIST, PRESETS
@@ -12,8 +13,8 @@ from engram.lab.benchmarks.split_awa import SPLIT_AWA
 from engram.lab.benchmarks.split_cifar import SPLIT_CIFAR
 from engram.lab.benchmarks.split_cub import SPLIT_CUB
 from engram.lab.benchmarks.stream import Benchmark
+from engram.plugins import Registry
 
-_BENCHMARKS = {item.name: item for item in (PERMUTED_MNIST, SPLIT_CIFAR, SPLIT_CUB, SPLIT_AWA)}
 _PLACES = {"folder": folder.folder_benchmark, "table": table.table_benchmark}
 _FILED = {
     "folder": (folder.FolderSettings, folder.LIKE),
@@ -21,12 +22,25 @@ _FILED = {
     "tensors": (OwnSettings, PERMUTED_MNIST.name),
 }
 _FILED_NAME = re.compile(rf"({'|'.join(_FILED)})-([a-z0-9]+-)*[0-9a-f]{{{DIGITS}}}")
-_REGISTERED: dict[str, Benchmark] = {}
+_PAPERS = (PERMUTED_MNIST, SPLIT_CIFAR, SPLIT_CUB, SPLIT_AWA)
+
+
+def _check(name: str, value: object) -> Benchmark:
+    if not isinstance(value, Benchmark):
+        raise EngramError(f"The benchmark {shown(name)} must be a Benchmark, not {shown(value)}.")
+    if name in PRESETS:
+        raise EngramError(f"name must not be {name!r}, which is a benchmark of the paper's.")
+    return value
+
+
+BENCHMARKS: Registry[Benchmark] = Registry("benchmarks", "benchmark", _check)
+for _each in _PAPERS:
+    BENCHMARKS.add(_each.name, _each, module=_each.build.__module__)
 
 
 def names() -> list[str]:
     """Return the names of the benchmarks, of the presets of theirs, and of one's own data."""
-    return [*_BENCHMARKS, *PRESETS, *(f"{kind}:PATH" for kind in _PLACES), *_REGISTERED]
+    return [*BENCHMARKS.names(), *PRESETS, *(f"{kind}:PATH" for kind in _PLACES)]
 
 
 def benchmark(name: str) -> Benchmark:
@@ -42,14 +56,15 @@ def benchmark(name: str) -> Benchmark:
         return _PLACES[kind](path)
     if found := _FILED_NAME.fullmatch(name):
         return filed(name, *_FILED[found[1]])
-    known = {**_BENCHMARKS, **_REGISTERED}
-    if name not in known:
+    known = BENCHMARKS.find(name)
+    if known is None:
         raise unknown("benchmark", name, names())
-    return known[name]
+    return known
 
 
 def register(name: str, made: Benchmark) -> None:
-    """Make a benchmark known to this process by a name, which must be none of the paper's."""
-    if name in _BENCHMARKS or name in PRESETS:
+    """Make a benchmark known by a name, which must be none of the paper's."""
+    if name in {each.name for each in _PAPERS}:
         raise EngramError(f"name must not be {name!r}, which is a benchmark of the paper's.")
-    _REGISTERED[name] = made
+    build: Any = made.build
+    BENCHMARKS.add(name, made, module=getattr(build, "func", build).__module__)  # of a partial

@@ -135,11 +135,13 @@ class Bank:
         capacity: int,
         stream: Stream,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.ledgers = list(ledgers)
         self.seeds = tuple(seeds)
         self.stream = stream
         self.device = device
+        self.dtype = dtype  # of the losses
         self.planned: ReplayPlan | None = None
         self._capacity = capacity
         self._store: ExampleStore | None = None  # of capacity + N rows for each run
@@ -172,7 +174,8 @@ class Bank:
         """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
-        many of each finished task, a part of the batch for each.
+        many of each finished task, a part of the batch for each. Of several passes over a task's
+        examples the first alone offers them to the memory, which so holds each of them once.
         """
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
@@ -182,13 +185,21 @@ class Bank:
             "count": count,
             "per_task": per_task,
         }
-        coming = labels.cpu().numpy()
+        visited = labels.cpu().numpy()
+        coming = visited[:, : visited.shape[1] // self.stream.passes]
         if self.ledgers[0].policy.include_current:
             reads, kept = read_growing(
-                self.ledgers, self.seeds, task, coming, batch_size, count, self._capacity
+                self.ledgers,
+                self.seeds,
+                task,
+                coming,
+                batch_size,
+                count,
+                self._capacity,
+                passes=self.stream.passes,
             )
         else:
-            steps = -(-coming.shape[1] // batch_size)
+            steps = -(-visited.shape[1] // batch_size)
             reads = (
                 read_by_task(self.ledgers, count, self._capacity)
                 if per_task
@@ -197,7 +208,7 @@ class Bank:
                 )
             )
             kept = kept_slots(self.ledgers, task, coming)
-        self.planned = ReplayPlan(reads, kept, self._capacity, self.device)
+        self.planned = ReplayPlan(reads, kept, self._capacity, self.device, self.dtype)
 
     def reference(self, step: int) -> Batch | None:
         """Return the reference batch of a step, as planned."""

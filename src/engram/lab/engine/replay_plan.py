@@ -30,8 +30,9 @@ class ReplayPlan:
 
     Of each run's ``length`` rows the first ``capacity`` are its slots, and the task's examples lie
     behind. ``moves`` are the rows whose examples change when the task has ended, and those of the
-    new ones. ``position``, where it is set, is the number of the current step on the device ([1]):
-    steps that are captured once and replayed find their place by it.
+    new ones. Shares of a mean are in ``dtype``, that of the losses. ``position``, where it is set,
+    is the number of the current step on the device ([1]): steps that are captured once and replayed
+    find their place by it.
     """
 
     position: Tensor | None = None
@@ -42,6 +43,7 @@ class ReplayPlan:
         kept: Slots,  # [R, N]: the slot that an example goes to, or -1
         capacity: int,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._reads = reads
         self.length = stride = capacity + kept.shape[1]
@@ -49,7 +51,9 @@ class ReplayPlan:
             self._reads = reads._replace(slots=np.empty(0, np.int64))  # not held twice
             self._slots = _rows(reads.slots, stride, device)
             weights = reads.weights
-            self._weights = None if weights is None else torch.from_numpy(weights).to(device)
+            self._weights = (
+                None if weights is None else torch.from_numpy(weights).to(dtype).to(device)
+            )
         held = holders(kept, capacity)
         runs, slots = np.nonzero(held >= capacity)
         first = stride * runs
@@ -90,7 +94,7 @@ class Reads(NamedTuple):
     """
 
     slots: Slots | Tensor  # [R, S, B]
-    weights: NDArray[np.float32] | None  # [R, S, B], or None where every part is full
+    weights: NDArray[np.float64] | None  # [R, S, B], or None where every part is full
     groups: int = 1  # parts of B, a row of gradients each
 
     def anything(self, step: int) -> bool:
@@ -142,8 +146,12 @@ def read_growing(
     batch_size: int,
     count: int,
     capacity: int,
+    *,
+    passes: int = 1,
 ) -> tuple[Reads | None, Slots]:
     """Play a task through memories that take in every batch as soon as it has been learned.
+
+    Of several passes the first fills them, and all of them read.
 
     Returns the reads, in which ``capacity`` + i is example i of the task, and the slot that each of
     its examples goes to after its batch's step (-1: not kept), [R, N]. ``labels`` is [R, N].
@@ -152,9 +160,11 @@ def read_growing(
     for ledger, seed, mine, slots in zip(ledgers, seeds, labels, kept, strict=True):
         source = generator(seed, "reference", task)
         steps, held = [], np.arange(capacity)  # whose example is in each slot
-        for start in range(0, len(mine), batch_size):
+        for start in range(0, passes * len(mine), batch_size):
             steps.append(held[ledger.draw(count, source)])
             part = slice(start, start + batch_size)
+            if start >= len(mine):
+                continue
             slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part])
             fill_slots(held, slots[part], capacity + start)
         reads.append(steps)
@@ -178,7 +188,7 @@ def _padded(runs: Sequence[Sequence[Slots] | Slots], capacity: int) -> Reads | N
         return Reads(slots, None)
     inside = np.arange(longest) < lengths[..., np.newaxis]
     weights = inside / np.maximum(lengths, 1)[..., np.newaxis]
-    return Reads(slots, weights.astype(np.float32))
+    return Reads(slots, weights)
 
 
 def shuffled(

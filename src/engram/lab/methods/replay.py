@@ -64,10 +64,10 @@ class Replay(Method):
         self.rule = rule
         # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
         self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
+        self.pads = rule.reference == "per task"
         stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
-        shown = stream.examples * stream.passes
-        per_task = min(settings.memory_per_class * stream.classes_per_task, shown)
+        per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
         capacity = per_task * stream.tasks
         policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
             "ring": lambda: ClassRing(settings.memory_per_class),
@@ -81,8 +81,8 @@ class Replay(Method):
                 f"not {settings.memory!r}."
             )
         ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
-        device = self.parameters.device
-        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device)
+        device, dtype = self.parameters.device, self.parameters.dtype
+        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device, dtype)
 
     def stage_examples(self, examples: Examples) -> Examples:
         """Put the examples into the memory's table, where its plan finds those that will stay."""

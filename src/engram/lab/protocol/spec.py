@@ -5,27 +5,32 @@ Beside it: which runs can train as one stack, and how many of them are to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+from torch import nn
 
 from engram.errors import EngramError, shown, unknown
 from engram.lab.benchmarks import (
     PRESETS,
     Benchmark,
     OwnBenchmark,
+    OwnSettings,
     Preset,
     check_each_seed,
     check_tasks,
 )
 from engram.lab.benchmarks import benchmark as find_benchmark
 from engram.lab.methods import Entry, MethodSettings, method_entry
+from engram.lab.networks import NetworkSource, network_source
 from engram.lab.settings import Scalar, Settings, check_whole, parse
+from engram.plugins import REGISTRIES
 
 _NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
+_NUMERICS_OF_PASSES = 2  # of tuning: 1 offered a memory the same examples in each pass
 _MOST_PASSES = 100
 _MOST_EXAMPLES = 2_500_000  # of a task, in all runs of a stack: two gigabytes of MNIST's
 
@@ -43,17 +48,22 @@ class Spec:
     settings: Mapping[str, Scalar] = field(default_factory=dict)  # complete
     split: Split = "training"
     passes: int = 1  # over the examples of each task
+    network: NetworkSource | None = None  # None: the benchmark's own
 
     def __post_init__(self) -> None:
         for name in ("tasks", "examples", "passes"):
             check_whole(name, getattr(self, name))
         _check_name(self.split)
-        if self.split == "training" and self.passes != 1:
+        most = _MOST_PASSES
+        if self.split == "training":
+            most = find_benchmark(self.benchmark).most_passes
+        if most == 1 and self.passes != 1:
             raise EngramError(
-                f"passes must be 1 on training tasks, as a benchmark allows one, not {self.passes}."
+                f"passes must be 1 on training tasks, as {self.benchmark} allows one, not "
+                f"{self.passes}: several are for your own data, and for tuning."
             )
-        if not 1 <= self.passes <= _MOST_PASSES:
-            raise EngramError(f"passes must be from 1 to {_MOST_PASSES}, not {self.passes}.")
+        if not 1 <= self.passes <= most:
+            raise EngramError(f"passes must be from 1 to {most}, not {self.passes}.")
 
     def identity(self) -> dict[str, Any]:
         """Return what a result is filed under: the spec, the data, the versions of the numerics.
@@ -62,15 +72,40 @@ class Spec:
         """
         return dict(self._identity)
 
+    def plugins(self) -> dict[str, str]:
+        """Return which plugins have a part in the numbers: a digest, or a version, of each.
+
+        It is by kind and name, ``rules/mine``; where all is ours there are none.
+        """
+        named = [("methods", self.method), ("rules", self.method), ("benchmarks", self.benchmark)]
+        for item in self._fields():
+            if (kind := item.metadata["plugins"]) is not None:
+                named.append((kind, str(self.settings[item.name]).partition(",")[0]))
+        used = {f"{kind}/{name}": REGISTRIES[kind].identity(name) for kind, name in named}
+        return {name: identity for name, identity in used.items() if identity}
+
     def check_data(self) -> None:
-        """Refuse data that has been changed since the identity was first asked for, if it was."""
+        """Refuse data that has been changed since the identity was first asked for, if it was.
+
+        And plugins.
+        """
         before = vars(self).get("_identity")
+        if before and self.plugins() != before.get("plugins", {}):
+            raise EngramError(
+                f"A plugin that {self.method} on {self.benchmark} uses was changed after the "
+                "command was given: give it again to run the plugin as it is now."
+            )
         now = find_benchmark(self.benchmark).checksum(self.stream_settings()) if before else None
         if before and now != before["data"]:
             raise EngramError(
                 f"The data of {self.benchmark} was changed after the command was given: give it "
                 "again to run on the data as it is now."
             )
+
+    def check_network(self) -> None:
+        """Refuse a network whose source has been changed since then."""
+        if self.network is not None:
+            self.network.check_source()
 
     def description(self) -> dict[str, Any]:
         """Return the identity less the data, which need not be there."""
@@ -80,11 +115,17 @@ class Spec:
                 for name, value in sorted(self.settings.items())
                 if self._counts(name, value)
             },
-            "numerics": [_NUMERICS, method_entry(self.method).numerics],
+            "numerics": [
+                _NUMERICS_OF_PASSES if self.split == "tuning" and self.passes > 1 else _NUMERICS,
+                method_entry(self.method).numerics,
+            ],
         }
         if self.passes == 1:  # as it is in results from before there were more
             del described["passes"]
-        return described
+        del described["network"]
+        if self.network is not None:
+            described["network"] = self.network.identity
+        return described | ({"plugins": used} if (used := self.plugins()) else {})
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -96,10 +137,13 @@ class Spec:
 
     def _counts(self, name: str, value: Scalar) -> bool:
         """Whether a setting is part of what a result is filed under."""
-        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
-        (mine,) = (item for kind in kinds for item in fields(kind) if item.name == name)
+        (mine,) = (item for item in self._fields() if item.name == name)
         marks = mine.metadata
         return not (marks["place"] or (marks["later"] and value == mine.default))
+
+    def _fields(self) -> list[Field[Any]]:
+        kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)
+        return [item for kind in kinds for item in fields(kind)]
 
     def method_settings(self) -> MethodSettings:
         """Return the method's share of the settings."""
@@ -120,11 +164,19 @@ def specify(
     overrides: Mapping[str, str] | None = None,
     split: Split = "training",
     passes: int = 1,
+    network: str | Callable[..., nn.Module] | NetworkSource | None = None,
+    network_arguments: Mapping[str, str | Scalar] | None = None,
 ) -> Spec:
     """Return the spec with the paper's settings for this benchmark, less what is overridden.
 
-    A preset's name stands for a benchmark with tasks, examples and settings of its own.
+    A preset's name stands for a benchmark with tasks, examples and settings of its own. A
+    ``network`` in the place of the benchmark's is given as `network_source` takes it.
     """
+    source = None
+    if network is not None:
+        source = network_source(network, network_arguments)
+    elif network_arguments:
+        raise EngramError("network_arguments are those of a network, which must be given too.")
     if not isinstance(overrides, Mapping | None):
         raise EngramError(f"overrides must be texts by setting, not {shown(overrides)}.")
     _check_name(split)
@@ -137,6 +189,7 @@ def specify(
     options = stream.settings(**others)
     if isinstance(stream, OwnBenchmark):
         _check_split(stream, split)
+        _check_patience(options, passes)
         stream = stream.sized(options)
     tasks = _tasks(stream, tasks, tuning=split == "tuning")
     examples = stream.most_examples if examples is None else examples
@@ -152,7 +205,7 @@ def specify(
             f"not {chosen.batch_size}."
         )
     settings = chosen.as_dict() | options.as_dict()
-    return Spec(benchmark, method, tasks, examples, settings, split, passes)
+    return Spec(benchmark, method, tasks, examples, settings, split, passes, source)
 
 
 def _check_name(split: object) -> None:
@@ -165,6 +218,14 @@ def _check_split(stream: OwnBenchmark, split: str) -> None:
         raise EngramError(
             f"{stream.name} has no tasks to tune on apart from those that it trains on: "
             "choose settings with --set, on data that you keep for it."
+        )
+
+
+def _check_patience(options: Settings, passes: int) -> None:
+    if isinstance(options, OwnSettings) and options.patience and passes == 1:
+        raise EngramError(
+            f"patience ends a task before all of its passes are taken, and there is one: give "
+            f"--passes more than {options.patience}."
         )
 
 
