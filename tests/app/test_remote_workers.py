@@ -10,7 +10,7 @@ import pytest
 from fake_laboratory import unit_of
 
 from engram.app.runs import Checkpoints, Cluster, Store, execute, plan_units
-from engram.app.runs.agent import Agent, Hello, Orders, versions
+from engram.app.runs.agent import Agent, Hello, Orders, Said, versions
 from engram.app.runs.checkpoints import claim
 from engram.app.runs.remote import Away, Gone, RemotePool
 from engram.app.runs.worker import Died, Finished, Lost, Stopped
@@ -39,8 +39,9 @@ class Mail:
         self.started += count
         return keys
 
-    def send(self, key, payload, *, fresh):
+    def send(self, key, number, payload, *, fresh):
         self.sent.append((key, pickle.loads(payload)[0], fresh))
+        self.number = number
 
     def receive(self):
         news, self.news = self.news, []
@@ -80,8 +81,8 @@ def polled(pool, mail, *news):
     return pool.poll()
 
 
-def said(event):
-    return pickle.dumps(event)
+def said(mail, event, number=None):
+    return Said(mail.number if number is None else number, pickle.dumps(event))
 
 
 def test_a_worker_counts_from_its_hello_on(pool):
@@ -93,9 +94,9 @@ def test_a_worker_counts_from_its_hello_on(pool):
     pool.dispatch(units[1], None)
     assert (pool.has_room, pool.busy) == (False, True)
     assert {unit.seeds for _, unit, _ in mail.sent} == {(0,), (1,)}
-    (key, _, _) = mail.sent[0]
-    (event,) = polled(pool, mail, (key, said(Finished([]))))
-    assert event[0] is units[0]
+    (key, _, _) = mail.sent[1]
+    (event,) = polled(pool, mail, (key, said(mail, Finished([]))))
+    assert event[0] is units[1]
     assert pool.has_room
 
 
@@ -109,14 +110,16 @@ def test_who_was_given_up_is_not_heard(pool):
     assert isinstance(event, Lost)
     assert event.reason == "The node is down. It was on host of n1."
     assert mail.started == 4  # another one is asked for
-    assert polled(pool, mail, (0, said(Finished([]))), (0, hello())) == []
+    assert polled(pool, mail, (0, said(mail, Finished([]))), (0, hello())) == []
 
 
 def test_what_is_away_has_its_unit_no_more_and_may_come_back(pool):
     pool, mail, _, units = pool
     polled(pool, mail, (0, hello()))
     pool.dispatch(units[0], None)
-    ((_, event),) = polled(pool, mail, (0, said(Stopped())), (0, Away("Slurm takes it back.")))
+    ((_, event),) = polled(
+        pool, mail, (0, said(mail, Stopped())), (0, Away("Slurm takes it back."))
+    )
     assert isinstance(event, Stopped)
     assert (pool.has_room, mail.started) == (False, 3)
     polled(pool, mail, (0, hello()))
@@ -132,11 +135,24 @@ def test_a_death_before_the_work_began_is_not_the_works(pool):
     pool, mail, _, units = pool
     polled(pool, mail, (0, hello()))
     pool.dispatch(units[0], None)
-    ((_, event),) = polled(pool, mail, (0, said(Died("SIGKILL."))))
+    ((_, event),) = polled(pool, mail, (0, said(mail, Died("SIGKILL."))))
     assert isinstance(event, Lost)
     pool.dispatch(units[0], None)
-    *_, (_, event) = polled(pool, mail, (0, said(Began())), (0, said(Died("SIGKILL."))))
+    *_, (_, event) = polled(pool, mail, (0, said(mail, Began())), (0, said(mail, Died("SIGKILL."))))
     assert isinstance(event, Died)
+
+
+def test_what_is_said_of_an_earlier_unit_is_not_said_of_this_one(pool):
+    """A process may die when its unit has ended, and the next one is on its way to it."""
+    pool, mail, _, units = pool
+    polled(pool, mail, (0, hello()))
+    pool.dispatch(units[0], None)
+    first = mail.number
+    polled(pool, mail, (0, said(mail, Finished([]))))
+    pool.dispatch(units[1], None)
+    assert polled(pool, mail, (0, said(mail, Died("SIGKILL."), first))) == []
+    assert polled(pool, mail, (0, said(mail, Finished([]), first))) == []
+    assert pool.busy
 
 
 def test_other_versions_are_refused_by_name(pool):
@@ -172,7 +188,7 @@ def test_stop_saves_what_is_trained_and_ends_the_rest(pool):
     assert mail.stopped == [key]
     assert sorted(mail.ended) == sorted({0, 1, 2} - {key})
     assert (pool.busy, pool.has_room) == (True, False)
-    polled(pool, mail, (key, said(Stopped())))
+    polled(pool, mail, (key, said(mail, Stopped())))
     assert not pool.busy
 
 
@@ -199,8 +215,8 @@ class Here(Mail):
             self.news.append((key, self._agents[key].hello()))
         return keys
 
-    def send(self, key, payload, *, fresh):
-        self._agents[key].send(payload, fresh)
+    def send(self, key, number, payload, *, fresh):
+        self._agents[key].send(number, payload, fresh)
 
     def receive(self):
         news = super().receive()

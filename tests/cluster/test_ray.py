@@ -12,6 +12,7 @@ from processes_of import agents, alive, trainers, until
 
 from engram.app.runs import Cluster, Store
 from engram.errors import EngramError
+from engram.lab import protocol
 from listeners import Heard
 from processes import started
 
@@ -70,15 +71,13 @@ def engram(*words):
 def command(table, folder, address, seeds):
     return engram(
         *("run", f"table:{table}", "mega-ii", "--seeds", seeds, "--device", "cpu"),
-        *("--set", "target=kind", "--set", "task=part", "--set", "batch_size=1"),
+        *("--set", "target=kind", "--set", "task=part", "--set", "batch_size=2"),
         *("--executor", f"ray:{address}", "--workers", 2, "--shared", folder / "shared"),
         *("--store", folder / "store.sqlite", "--checkpoint-every", "0.5"),
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGKILL, -9)])
 def test_no_worker_outlives_its_driver_and_the_same_command_goes_on(
     two_nodes, table, tmp_path, number, code
 ):
@@ -92,7 +91,6 @@ def test_no_worker_outlives_its_driver_and_the_same_command_goes_on(
     assert driver.returncode == code, err
     until(lambda: not agents() and not any(map(alive, workers)))
     if number is signal.SIGKILL:
-        assert "Stopped" not in err
         return
     assert "goes on from where the rest was saved" in err
     assert list(saved.glob("*/*/*.safetensors"))
@@ -100,15 +98,13 @@ def test_no_worker_outlives_its_driver_and_the_same_command_goes_on(
         _, err = driver.communicate(timeout=120)
     assert driver.returncode == 0, err
     assert not list(saved.glob("*/*"))
-    local = trained([grid_spec(table)], 2, tmp_path / "local.sqlite")
+    local = trained([long_spec(table)], 2, tmp_path / "local.sqlite")
     with Store(tmp_path / "store.sqlite") as store:
         assert compared(store.rows()) == local[0]
 
 
-def grid_spec(table):
-    from engram.lab import protocol
-
-    settings = {"target": "kind", "task": "part", "batch_size": "1"}
+def long_spec(table):
+    settings = {"target": "kind", "task": "part", "batch_size": "2"}
     return protocol.specify(f"table:{table}", "mega-ii", overrides=settings)
 
 
@@ -140,3 +136,14 @@ def test_data_that_workers_have_not_travels_with_the_work(cluster, table, tmp_pa
 def test_no_cluster_is_one_sentence(tmp_path, table, ray_cluster):  # noqa: ARG001
     with pytest.raises(EngramError, match=r"There is no Ray cluster at '127\.0\.0\.1:1'"):
         trained(grid(table), 1, tmp_path / "s.sqlite", cluster=Cluster("ray:127.0.0.1:1"))
+
+
+PLUGIN = """
+from engram.rules import PairRule, register
+from helping import half
+
+
+class Halves(PairRule):
+    def _weigh_pair(self, pair):
+        return half(), half()
+"""

@@ -46,6 +46,13 @@ class Hello(NamedTuple):
     versions: Mapping[str, str]
 
 
+class Said(NamedTuple):
+    """An event, pickled, and the number of the unit that it is about."""
+
+    number: int
+    event: bytes
+
+
 @dataclass(frozen=True)
 class Orders:
     """What every worker of a driver is started with: the function that trains, and for what."""
@@ -99,6 +106,7 @@ class Agent:
         self._orders = orders
         self._node = node or socket.gethostname()
         self._process: WorkerProcess | None = None
+        self._number = 0  # of the unit that it was sent last
         self._changed = threading.Condition()
         self._asked = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -112,8 +120,11 @@ class Agent:
         """Whether there is a process that may have a unit."""
         return self._process is not None
 
-    def send(self, payload: bytes, fresh: bool = False) -> None:
-        """Pass a unit on to the process; to a new one if the last is to be ``fresh``, or died."""
+    def send(self, number: int, payload: bytes, fresh: bool = False) -> None:
+        """Pass a unit on to the process; to a new one if the last is to be ``fresh``, or died.
+
+        The unit before it has ended. Whatever is received from now on is said of this ``number``.
+        """
         with self._changed:
             if self._process is not None and (fresh or not self._process.alive):
                 self._process.kill()
@@ -122,30 +133,36 @@ class Agent:
                 orders = self._orders
                 trained = OnNode(orders.run, orders.data, orders.parcels, orders.sources)
                 self._process = WorkerProcess(trained, orders.device, orders.interval)
-            process = self._process
+            self._number = number
+            with suppress(OSError):  # it has just died, and receive() will say so
+                self._process.pipe.send_bytes(payload)
             self._changed.notify_all()
-        with suppress(OSError):  # it has just died, and receive() will say so
-            process.pipe.send_bytes(payload)
 
-    def receive(self, seconds: float) -> list[bytes]:
-        """Return events as they come, pickled; none if there are none for so long."""
+    def receive(self, seconds: float) -> list[Said]:
+        """Return events as they come; none if there are none for so long."""
         self._asked = time.monotonic()
         until = self._asked + seconds
         with self._changed:
             self._changed.wait_for(lambda: self._process is not None, seconds)
             process = self._process
-        if process is None or not wait([process.pipe], max(until - time.monotonic(), 0.0)):
+        try:
+            if process is None or not wait([process.pipe], max(until - time.monotonic(), 0.0)):
+                return []
+        except (OSError, ValueError):  # it was replaced meanwhile, and its pipe closed
             return []
-        events = list[bytes]()
+        with self._changed:
+            return self._read(process) if self._process is process else []
+
+    def _read(self, process: WorkerProcess) -> list[Said]:
+        events = list[Said]()
         try:
             while not events or process.pipe.poll():
-                events.append(process.pipe.recv_bytes())
+                events.append(Said(self._number, process.pipe.recv_bytes()))
         except (EOFError, OSError):
-            events.append(pickle.dumps(Died(process.cause_of_death())))
-            with self._changed:
-                if self._process is process:
-                    process.kill()
-                    self._process = None
+            died = Died(process.cause_of_death())
+            events.append(Said(self._number, pickle.dumps(died)))
+            process.kill()
+            self._process = None
         return events
 
     def stop(self) -> None:

@@ -259,6 +259,8 @@ def keep(unit: Unit, outcomes: Sequence[Outcome], store: Store, command: str) ->
 
 def _rows(unit: Unit, event: Finished, store: Store, command: str) -> list[Row] | str:
     """Return the rows of what came of a unit, or what is wrong with it; write its steps."""
+    if [outcome.seed for outcome in event.outcomes] != list(unit.seeds):
+        return "The results are those of other seeds."
     try:
         rows = [
             record(spec, outcome, command, event.versions)

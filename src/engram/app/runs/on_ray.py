@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, TextIO, cast
 
-from engram.app.runs.agent import Agent, Orders
+from engram.app.runs.agent import Agent, Orders, Said
 from engram.app.runs.cluster import Cluster
 from engram.app.runs.remote import TICK, Gone, News
 from engram.app.runs.rows import printable
@@ -114,9 +114,9 @@ class RayTransport:
             self._asked[actor.hello.remote()] = key
         return keys
 
-    def send(self, key: Hashable, payload: bytes, *, fresh: bool) -> None:
+    def send(self, key: Hashable, number: int, payload: bytes, *, fresh: bool) -> None:
         """Send a unit; that it does not arrive is found out by asking for news."""
-        self._actors[key].send.remote(payload, fresh)
+        self._actors[key].send.remote(number, payload, fresh)
 
     def receive(self) -> list[tuple[Hashable, News]]:
         """Return what actors have answered, and ask them again."""
@@ -189,11 +189,11 @@ class RayAgent:
         """Say where this is."""
         return [self._agent.hello()]
 
-    def send(self, payload: bytes, fresh: bool) -> None:
+    def send(self, number: int, payload: bytes, fresh: bool) -> None:
         """Take a unit."""
-        self._agent.send(payload, fresh)
+        self._agent.send(number, payload, fresh)
 
-    def receive(self, seconds: float) -> list[bytes]:
+    def receive(self, seconds: float) -> list[Said]:
         """Return events, or nothing after so many seconds."""
         return self._agent.receive(seconds)
 

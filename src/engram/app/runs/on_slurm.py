@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from engram.app.runs.agent import Agent, Orders
+from engram.app.runs.agent import Agent, Orders, Said
 from engram.app.runs.cluster import Cluster
 from engram.app.runs.remote import TICK, Away, Gone, News
 from engram.app.runs.rows import printable
@@ -44,6 +44,7 @@ _AT_WORK = ("RUNNING", "COMPLETING", "CONFIGURING", "READY", *_WAITING)
 
 
 class _Send(NamedTuple):
+    number: int
     payload: bytes
     fresh: bool
 
@@ -153,9 +154,9 @@ class SlurmTransport:
         self._jobs |= dict(zip(keys, jobs, strict=True))
         return keys
 
-    def send(self, key: Hashable, payload: bytes, *, fresh: bool) -> None:
+    def send(self, key: Hashable, number: int, payload: bytes, *, fresh: bool) -> None:
         """Put a unit into a worker's mail."""
-        self._mail(key, _Send(payload, fresh))
+        self._mail(key, _Send(number, payload, fresh))
 
     def stop(self, key: Hashable) -> None:
         """Ask a worker to save its unit."""
@@ -273,8 +274,8 @@ class SlurmWorker:
             self._agent.kill()
         return DelayedSubmission(SlurmWorker(self._folder, self._number, self._orders))
 
-    def _last_events(self, agent: Agent) -> list[bytes]:
-        events, until = list[bytes](), time.monotonic() + _GRACE
+    def _last_events(self, agent: Agent) -> list[Said]:
+        events, until = list[Said](), time.monotonic() + _GRACE
         while agent.busy and time.monotonic() < until:
             agent.stop()  # a process that has saved its unit, and is sent no other, dies of it
             events += agent.receive(_LOOK)

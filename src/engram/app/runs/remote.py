@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from engram.app.runs.agent import DATA, Hello, Orders, difference
+from engram.app.runs.agent import DATA, Hello, Orders, Said, difference
 from engram.app.runs.cluster import Cluster
 from engram.app.runs.rows import printable
 from engram.app.runs.shipping import SMALL, packed, packed_sources
@@ -44,7 +44,7 @@ class Away(NamedTuple):
     reason: str
 
 
-News: TypeAlias = Hello | Gone | Away | bytes
+News: TypeAlias = Hello | Gone | Away | Said
 
 
 class Transport(Protocol):
@@ -53,8 +53,8 @@ class Transport(Protocol):
     def start(self, count: int) -> list[Hashable]:
         """Ask for workers; return their keys. `receive` will say when they are there, or gone."""
 
-    def send(self, key: Hashable, payload: bytes, *, fresh: bool) -> None:
-        """Send a unit to a worker; to a process that is new, if it is to be fresh."""
+    def send(self, key: Hashable, number: int, payload: bytes, *, fresh: bool) -> None:
+        """Send a unit of a number to a worker; to a process that is new, if it is to be fresh."""
 
     def receive(self) -> list[tuple[Hashable, News]]:
         """Wait for news of workers, for a moment; return them."""
@@ -84,6 +84,7 @@ class Transport(Protocol):
 class _Worker:
     hello: Hello | None = None  # None: it was asked for, and is not there yet
     unit: Unit | None = None
+    number: int = 0  # of what it was sent last: what it says of anything else is not heard
     began: bool = False  # whether it trains the unit, rather than import what that takes
     fresh: bool = False  # whether the next unit is to be trained by a new process
 
@@ -104,6 +105,7 @@ class RemotePool:
         self._workers: dict[Hashable, _Worker] = {}
         self._idle: dict[Hashable, _Worker] = {}
         self._staff = (0, 0)
+        self._sent = 0
         self._false_starts = 0  # in a row
         self._refusals: dict[str, None] = {}
         self._stopping = False
@@ -145,8 +147,10 @@ class RemotePool:
     def dispatch(self, unit: Unit, checkpoint: Checkpoint | None) -> None:
         """Send a unit to an idle worker."""
         key, worker = self._idle.popitem()
-        worker.unit, worker.began = unit, False
-        self._transport.send(key, pickle.dumps((unit, checkpoint)), fresh=worker.fresh)
+        self._sent += 1
+        worker.unit, worker.number, worker.began = unit, self._sent, False
+        payload = pickle.dumps((unit, checkpoint))
+        self._transport.send(key, worker.number, payload, fresh=worker.fresh)
         worker.fresh = False
 
     def poll(self) -> list[tuple[Unit, Event]]:
@@ -165,8 +169,8 @@ class RemotePool:
                 worker.hello = None
             elif isinstance(news, Gone):
                 self._miss(key, worker, news, events)
-            elif worker.unit is not None:
-                self._hear(key, worker, pickle.loads(news), events)
+            elif worker.unit is not None and news.number == worker.number:
+                self._hear(key, worker, pickle.loads(news.event), events)
         if not self._stopping:
             self._start_missing()
         self._count_staff()
