@@ -58,6 +58,7 @@ class Replay(Method):
     """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
 
     settings: ReplaySettings
+    rule: Rule
 
     def __init__(self, setup: Setup, settings: ReplaySettings, rule: Rule) -> None:
         super().__init__(setup, settings)

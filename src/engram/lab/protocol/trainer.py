@@ -419,5 +419,4 @@ def _outcomes(state: RunState, method: Method, stream: Stream, device: str) -> l
 
 
 def _rule(method: Method, run: int) -> Rule | None:
-    rule: Rule | None = getattr(method, "rule", None)
-    return rule.of(run) if isinstance(rule, RuleByRun) else rule
+    return method.rule.of(run) if isinstance(method.rule, RuleByRun) else method.rule
