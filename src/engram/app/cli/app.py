@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +17,20 @@ from engram.app.cli.options import (
     DeterministicOption,
     DeviceOption,
     ExamplesOption,
+    ExecutorOption,
+    GpusOption,
     JsonOption,
     NetworkOption,
     NetworkSetOption,
     PluginOption,
     SetOption,
+    SharedOption,
+    ShipOption,
+    SlurmOption,
     StoreOption,
+    TrustOption,
+    WorkersOption,
+    cluster_of,
     use_data,
     use_plugins,
 )
@@ -83,6 +92,13 @@ def tune(
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
     json: JsonOption = False,
 ) -> None:
     """Choose a method's settings on tasks that no run trains on.
@@ -111,7 +127,15 @@ def tune(
             network,
             tuple(network_settings or ()),
         )
-        code = choose(request, store=store, as_json=json, checkpoint_every=checkpoint_every)
+        code = choose(
+            request,
+            store=store,
+            as_json=json,
+            checkpoint_every=checkpoint_every,
+            cluster=cluster_of(
+                executor, workers, gpus_per_worker, shared, ship_data, trust_plugins, slurm
+            ),
+        )
         raise typer.Exit(code)
 
 
@@ -144,6 +168,13 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, on what, for how long; no run.")
     ] = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
 ) -> None:
     """Run what the store lacks of a study, then write the report.
 
@@ -162,6 +193,16 @@ def reproduce(
             seeds=seeds,
             dry_run=dry_run,
             checkpoint_every=checkpoint_every,
+            cluster=partial(
+                cluster_of,
+                executor,
+                workers,
+                gpus_per_worker,
+                shared,
+                ship_data,
+                trust_plugins,
+                slurm,
+            ),
             plugins=tuple(map(str, plugins or ())),
             network=network,
             network_settings=tuple(network_settings or ()),

@@ -40,6 +40,7 @@ def tune(
     store: Path,
     as_json: bool = False,
     checkpoint_every: float = CHECKPOINT_EVERY,
+    cluster: runs.Cluster = runs.LOCAL,
 ) -> int:
     """Run every trial that the store does not have, store the choice and print it.
 
@@ -56,16 +57,21 @@ def tune(
         overrides=parse_settings(request.settings),
         network=network_given(request.network, request.network_settings),
     )
-    device = runs.resolve_device(request.device)
+    device = cluster.device(request.device)
     runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
     specs[0].identity()  # missing data is reported before there is a store
     protocol.check_network(specs[0])
     with runs.Store(store) as opened:
         seeds = range(request.seeds)
         units = runs.plan_units(
-            specs, seeds, opened, device=device, deterministic=request.deterministic
+            specs,
+            seeds,
+            opened,
+            device=device,
+            deterministic=request.deterministic,
+            workers=cluster.workers or 1,
         )
-        with training(units, checkpoint_every) as listener:
+        with training(units, checkpoint_every, cluster) as listener:
             failures = runs.execute(
                 units,
                 opened,
@@ -74,6 +80,7 @@ def tune(
                 command=request.command,
                 listener=listener,
                 checkpoint_every=checkpoint_every,
+                cluster=cluster,
             )
         if failures:
             print("Nothing is chosen: the same command tries what failed again.", file=sys.stderr)
