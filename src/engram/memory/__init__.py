@@ -7,7 +7,15 @@ from engram.memory import old_pickles
 from engram.memory.examples import Erasure, Example, Sample
 from engram.memory.ledger import Ledger
 from engram.memory.memory import Memory
-from engram.memory.policies import ClassRing, ClassSample, Fifo, Policy, Reservoir
+from engram.memory.policies import (
+    ClassRing,
+    ClassSample,
+    Fifo,
+    Policy,
+    Reservoir,
+    Selective,
+    register,
+)
 from engram.memory.slots import Moves
 from engram.memory.storage import IndexStorage, TensorStorage
 
@@ -24,7 +32,9 @@ __all__ = [
     "Policy",
     "Reservoir",
     "Sample",
+    "Selective",
     "TensorStorage",
+    "register",
 ]
 
 old_pickles.register()

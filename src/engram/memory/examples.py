@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, shown, unknown
@@ -129,6 +130,8 @@ class Metadata(NamedTuple):
     labels: list[int]
     ids: list[Id] | None
     tags: list[Tags | None]
+    described: NDArray[np.float32] | None = None
+    """What a policy that looks at the examples says of each, [B, k]."""
 
 
 def checked_metadata(

@@ -37,8 +37,9 @@ from engram.memory.files import (
 )
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
-from engram.memory.policies import Policy, natural, policy_from_json, positive
+from engram.memory.policies import Policy, Selective, natural, policy_from_json, positive
 from engram.memory.sampling import Draws, draw
+from engram.memory.selection import describe
 from engram.memory.slots import Indices, Moves
 from engram.memory.storage import Staged, TensorStorage
 
@@ -250,7 +251,12 @@ class Memory:
             tensors = self.storage.check(batch)
             labels = self.storage.labels(batch) if labels is None else labels
             size = tensors[0].shape[0]
-            metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
+            described = None
+            if isinstance(self.policy, Selective) and size:
+                described = describe(self.policy, batch, size)
+            metadata = self._ledger.prepare(
+                tasks, labels, ids, tags, count=size, described=described
+            )
             if self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
             finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
