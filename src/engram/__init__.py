@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engram import memory, metrics, rules
+    from engram import memory, metrics, penalties, rules
     from engram.gradients import GradientMixer, Mix, backward
     from engram.learner import Learner
 
@@ -20,11 +20,12 @@ __all__ = [
     "backward",
     "memory",
     "metrics",
+    "penalties",
     "rules",
 ]
 
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
-    _MODULES = ("errors", "gradients", "learner", "memory", "metrics", "rules")
+    _MODULES = ("errors", "gradients", "learner", "memory", "metrics", "penalties", "rules")
     _HOMES = {
         "GradientMixer": "gradients",
         "Learner": "learner",

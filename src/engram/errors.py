@@ -35,7 +35,10 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # whatever it is, the mistake is another one
-        text = f"a {type(value).__name__}"
+        if isinstance(value, int):  # Python refuses to write very long ones
+            return f"an integer of {value.bit_length()} bits"
+        name = type(value).__name__
+        text = f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
     return _cut(on_one_line(text), _VALUE, _VALUE // 3)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from engram.errors import EngramError, shown
@@ -24,15 +25,20 @@ from engram.gradients import (
     check_group,
     check_rule,
     compare_again,
+    is_finite,
     is_sharded,
     mix_losses,
     optimized,
     ranks_of,
 )
 from engram.memory import Memory
-from engram.rules import Rule
+from engram.penalties import Penalty
+from engram.rules import Current, Rule
 
 if TYPE_CHECKING:
+    from torch.amp import GradScaler
+    from torch.optim.lr_scheduler import LRScheduler
+
     from engram.memory.memory import Prepared
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
@@ -82,8 +88,11 @@ class Learner:
     rule's mixture of their gradients, ``optimizer.step()``, and only then is the batch offered to
     the memory. What stays there, and from when it is sampled, is the memory's business; the
     model's mode, its device, the number of passes and any evaluation are yours. Optimisers whose
-    step needs a closure are not served; for mixed precision or accumulation, use `GradientMixer`
-    in a loop of your own.
+    step needs a closure are not served.
+
+    A memory and a penalty are two ways not to forget, and either may be left out: with a penalty
+    alone a step is plain training that holds important weights in place; with both, the penalty's
+    gradient is added to the mixture.
 
     A step that is refused changes neither weights nor memory, nor the model's buffers (the running
     averages of batch norm).
@@ -97,13 +106,22 @@ class Learner:
     Args:
         model: anything that ``loss`` can be computed from.
         optimizer: over the parameters to train; read anew at every step.
-        rule: how the gradients are weighed.
-        memory: what is remembered.
+        rule: how the gradients are weighed; by default the current one is taken as it is.
+        memory: what is remembered; only a rule that looks at no memory can do without.
+        penalty: what holds important weights in place, such as ``engram.penalties.EWC(10.0)``. It
+            learns from the gradient that the step takes without it.
         loss: ``loss(model, batch, tasks)`` gives a scalar, or a pair of a scalar and the value
             >= 0 that the rule compares instead. ``tasks`` is an int64 tensor with the task of
             each example, or None where there are no tasks.
         reference_batch: how many examples of the memory each step looks at, at most; of each
             task for a rule that wants its rows by task.
+        micro_batch: a batch, or a sample of the memory, of more examples goes through the model in
+            parts of so many, one graph at a time; the step is that of the whole, if the loss is a
+            mean over examples (and the model looks at each by itself, as batch norm does not).
+        clip_norm: the length that the step's gradient, the penalty's included, is cut to.
+        scaler: for float16: losses are scaled and the step is the scaler's, `update` included. A
+            step that it skips moves no weight; its batch is remembered all the same.
+        scheduler: of the learning rate, by step: its own step follows every one of the optimiser.
         process_group: the ranks that take every step together, by default all that there are; see
             `GradientMixer`, for what happens where one of them does not take part as well.
         check_finite: a loss or a gradient that is not finite, and a negative value where the rule
@@ -129,19 +147,23 @@ class Learner:
         self,
         model: nn.Module,
         optimizer: Optimizer,
-        rule: Rule,
-        memory: Memory,
+        rule: Rule | None = None,
+        memory: Memory | None = None,
         *,
+        penalty: Penalty | None = None,
         loss: Loss = cross_entropy,
         reference_batch: int = 256,
+        micro_batch: int | None = None,
+        clip_norm: float | None = None,
+        scaler: GradScaler | None = None,
+        scheduler: LRScheduler | None = None,
         process_group: GroupChoice = None,
         check_finite: int = 100,
     ) -> None:
-        if type(reference_batch) is not int or reference_batch < 1:
-            raise EngramError(
-                f"reference_batch is {shown(reference_batch)}; it must be a whole number of at "
-                "least 1."
-            )
+        rule = Current() if rule is None else rule
+        _check_size("reference_batch", reference_batch)
+        if micro_batch is not None:
+            _check_size("micro_batch", micro_batch)
         check_rule(rule)
         check_group(process_group)
         if loss is cross_entropy and not callable(model):
@@ -149,16 +171,31 @@ class Learner:
         _refuse_sharded(model)
         if not callable(loss):
             raise EngramError(f"loss must be a function, not {shown(loss)}.")
-        if not isinstance(memory, Memory):
+        if memory is None and rule.reference != "none":
+            raise EngramError(
+                f"{type(rule).__name__} mixes with what is remembered, and there is no memory; "
+                "give one such as Memory(Reservoir(1000))."
+            )
+        if not isinstance(memory, Memory | None):
             raise EngramError(
                 f"memory is a {type(memory).__name__}; give one such as Memory(Reservoir(1000))."
             )
+        if not isinstance(penalty, Penalty | None):
+            raise EngramError(f"penalty must be one such as EWC(10.0), not {shown(penalty)}.")
+        clips = isinstance(clip_norm, int | float) and not isinstance(clip_norm, bool)
+        if clip_norm is not None and not (clips and 0 < clip_norm < math.inf):
+            raise EngramError(f"clip_norm must be a number above 0, not {shown(clip_norm)}.")
         self.model = model
         self.optimizer = optimizer
         self.rule = rule
         self.memory = memory
+        self.penalty = penalty
+        self.scheduler = scheduler
+        self._scaler = scaler
+        self._clip_norm = clip_norm
         self._loss = loss
         self._reference_batch = reference_batch
+        self._micro_batch = micro_batch
         self._process_group = process_group
         self._guard = Guard(check_finite)
 
@@ -177,11 +214,17 @@ class Learner:
         self._optimizer = optimizer
 
     def __repr__(self) -> str:
+        memory, penalty = self.memory, "" if self.penalty is None else f", {self.penalty}"
+        if memory is None:
+            held = ", no memory"
+        else:
+            held = (
+                f", a memory of {len(memory)} examples by {memory.policy}, "
+                f"reference_batch={self._reference_batch}"
+            )
         return (
             f"Learner({type(self.model).__name__}, {type(self.optimizer).__name__} over "
-            f"{len(optimized(self.optimizer))} parameters, {self.rule}, a memory of "
-            f"{len(self.memory)} examples by {self.memory.policy}, "
-            f"reference_batch={self._reference_batch})"
+            f"{len(optimized(self.optimizer))} parameters, {self.rule}{penalty}{held})"
         )
 
     def observe(
@@ -205,13 +248,21 @@ class Learner:
             tags: anything else to find them by; see ``Memory.add`` for this and for ``ids``.
         """
         prepared: list[Prepared] = []
+        memory = self.memory
 
         def losses() -> Iterator[NamedLoss]:
             # All that may go wrong on this rank alone is in here: it is then raised on every rank.
             current = _as_batch(batch)
             if task is not None and not isinstance(task, int):
                 raise EngramError(f"task must be one integer, not {shown(task)}.")
-            own = self.memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
+            if memory is None:
+                if any(each is not None for each in (ids, labels, tags)):
+                    raise EngramError(
+                        "ids, labels and tags are what a memory finds examples by; there is none."
+                    )
+                yield from self._losses(current, task, _size_of(current), None)
+                return
+            own = memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
             if not own.size:
                 raise EngramError("A batch must hold at least one example; this one holds none.")
             if check is False and own.finite is not None and not own.finite:
@@ -220,10 +271,13 @@ class Learner:
                     "leave it out, or give the memory allow_nonfinite=True."
                 )
             prepared.append(own)
-            yield from self._losses(current, task, own)
+            yield from self._losses(current, task, own.size, own.finite)
 
         optimizer, buffers = self._optimizer, _copies(self.model)
         parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
+        if self._scaler is not None and self._scaler.is_enabled():
+            check = False  # an overflow is the scaler's business
+            self._guard.valid = None
         try:
             mix = self._mix(losses(), parameters, check)
         except BaseException:
@@ -232,8 +286,9 @@ class Learner:
         valid = self._guard.valid
         if valid is not None:
             _put_back(buffers, unless=valid)
-        optimizer.step()
-        self.memory.file(*prepared, valid=valid)
+        self._take_step(valid)
+        if memory is not None:
+            memory.file(*prepared, valid=valid)
         if self._guard.due:
             self.settle()
         return mix
@@ -244,16 +299,37 @@ class Learner:
         Weights and memory are then as they were before the first such step. ``end_task`` and
         ``state_dict`` do so too. On a CPU there is never anything to tell.
         """
-        self.memory.settle()
+        if self.memory is not None:
+            self.memory.settle()
         self._guard.settle()
 
-    def end_task(self) -> None:
-        """Tell the memory that the task at hand has ended."""
+    def end_task(
+        self,
+        batches: Iterable[Any] | None = None,
+        *,
+        outputs: Callable[[nn.Module, Any], Tensor] | None = None,
+    ) -> None:
+        """Tell the memory and the penalty that the task at hand has ended.
+
+        Args:
+            batches: those of the task once more, for a penalty that goes through them again; as
+                for ``engram.penalties.Penalty.end_task``.
+            outputs: the model's outputs for one of them, for MAS; by default ``model(*inputs)``.
+        """
         self.settle()
-        self.memory.end_task()
+        if self.penalty is not None:
+            self.penalty.end_task(
+                self.model,
+                batches,
+                loss=None if self._loss is cross_entropy else self._loss,
+                outputs=outputs,
+                process_group=self._process_group,
+            )
+        if self.memory is not None:
+            self.memory.end_task()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the model, the optimiser and the memory."""
+        """Return the state of the model, the optimiser, the memory and what else there is."""
         self.settle()
         return {name: part.state_dict() for name, part in self._parts().items()}
 
@@ -268,6 +344,10 @@ class Learner:
             raise EngramError(f"A learner's state holds {[*parts]}, and this one {held}.")
         own = _on_host(self.model.state_dict())
         optimizer = dict(vars(self.optimizer))
+        others = [each for each in (self.penalty, self._scaler, self.scheduler) if each is not None]
+        before = [dict(vars(each)) for each in others]
+        if self.penalty is not None:
+            self.penalty.attach(self.optimizer)
         name = ""
         try:
             for name, part in parts.items():
@@ -278,6 +358,9 @@ class Learner:
             self.model.load_state_dict(own)
             vars(self.optimizer).clear()
             vars(self.optimizer).update(optimizer)
+            for each, values in zip(others, before, strict=True):
+                vars(each).clear()
+                vars(each).update(values)
             if isinstance(error, EngramError) or not isinstance(error, _NO_STATE):
                 raise
             reason = str(error).rstrip(". ")
@@ -287,33 +370,85 @@ class Learner:
 
     def _parts(self) -> dict[str, Any]:
         # The memory comes last: it takes over a whole state, or refuses it and stays as it is.
-        return {"model": self.model, "optimizer": self.optimizer, "memory": self.memory}
+        parts = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "penalty": self.penalty,
+            "scaler": self._scaler,
+            "scheduler": self.scheduler,
+            "memory": self.memory,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
 
-    def _losses(self, current: Batch, task: int | None, prepared: Prepared) -> Iterator[NamedLoss]:
+    def _take_step(self, valid: Tensor | None) -> None:
+        """Step along what is in ``.grad``, with the penalty's gradient beside it."""
+        optimizer, penalty, scaler = self._optimizer, self.penalty, self._scaler
+        if scaler is not None and (penalty is not None or self._clip_norm is not None):
+            scaler.unscale_(optimizer)
+        if penalty is not None and scaler is not None and scaler.is_enabled():
+            skipped = not is_finite([each.grad for each in optimized(optimizer)])
+            penalty = None if skipped else penalty
+        if penalty is not None:
+            penalty.before_step(optimizer, valid=valid, check_finite=False)
+        if self._clip_norm is not None:
+            clip_grad_norm_(optimized(optimizer), self._clip_norm)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        if penalty is not None:
+            penalty.after_step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    def _losses(
+        self, current: Batch, task: int | None, size: int, finite: Tensor | None
+    ) -> Iterator[NamedLoss]:
         """Yield the losses of a step, the current one last: it matters to running averages.
 
-        So it is in the paper's experiments, too.
+        So it is in the paper's experiments, too. ``finite`` tells, on a device, whether all values
+        of the current batch are.
         """
-        device = prepared.tensors[0].device
+        device = next(_tensors(current)).device
         with_tasks = self._loss is not cross_entropy  # which never looks at them
         for name, batch, tasks in self._references(with_tasks):
-            yield name, *self._evaluate(*_moved(batch, tasks, device))
+            for loss, value in self._in_parts(*_moved(batch, tasks, device)):
+                yield name, loss, value
         tasks = None
         if with_tasks and task is not None:
-            tasks = torch.full((prepared.size,), task, device=device)
-        loss, value = self._evaluate(current, tasks)
-        if prepared.finite is not None:
-            value = _nan_unless(prepared.finite, loss if value is None else value)
-        yield "current", loss, value
+            tasks = torch.full((size,), task, device=device)
+        for loss, value in self._in_parts(current, tasks):
+            if finite is not None:
+                value = _nan_unless(finite, loss if value is None else value)
+            yield "current", loss, value
+
+    def _in_parts(
+        self, batch: Batch, tasks: Tensor | None
+    ) -> Iterator[tuple[Tensor, Tensor | float | None]]:
+        """Yield the loss of a batch and its value or, of a large one, the shares of its parts."""
+        size, most = _size_of(batch), self._micro_batch
+        if most is None or size <= most:
+            yield self._evaluate(batch, tasks)
+            return
+        for start in range(0, size, most):
+            part = slice(start, start + most)
+            loss, value = self._evaluate(
+                _rows_of(batch, part), None if tasks is None else tasks[part]
+            )
+            share = min(most, size - start) / size
+            yield loss * share, None if value is None else value * share
 
     def _references(self, with_tasks: bool) -> Iterator[tuple[str, Batch, Tensor | None]]:
         """Yield name, batch and tasks of each reference row that the rule wants."""
+        if self.memory is None:
+            return
         wanted, count = self.rule.reference, self._reference_batch
         if wanted == "pooled":
             for batch, tasks in self.memory.references(count, by_task=False, with_tasks=with_tasks):
                 yield "memory", batch, tasks
         elif wanted == "per task":
-            if ranks_of(self._process_group) is None:
+            if ranks_of(self._process_group, self.rule) is None:
                 found = self.memory.references(count, by_task=True, with_tasks=with_tasks)
                 for place, (batch, tasks) in enumerate(found, 1):
                     yield f"memory {place}", batch, tasks
@@ -327,8 +462,25 @@ class Learner:
         # Not by isinstance: it asks an abstract base class, which takes ten times as long.
         if DistributedDataParallel in type(self.model).__mro__ and group is not False:
             with self.model.no_sync():  # type: ignore[operator]  # it is this learner that averages
-                return mix_losses(losses, parameters, self.rule, process_group=group, check=check)
-        return mix_losses(losses, parameters, self.rule, process_group=group, check=check)
+                return self._mix_in(group, losses, parameters, check)
+        return self._mix_in(group, losses, parameters, check)
+
+    def _mix_in(
+        self,
+        group: GroupChoice,
+        losses: Iterator[NamedLoss],
+        parameters: list[Tensor],
+        check: Check,
+    ) -> Mix:
+        return mix_losses(
+            losses,
+            parameters,
+            self.rule,
+            process_group=group,
+            check=check,
+            one_by_one=self._micro_batch is not None,
+            scaler=self._scaler,
+        )
 
     def _evaluate(self, batch: Batch, tasks: Tensor | None) -> tuple[Tensor, Tensor | float | None]:
         result = self._loss(self.model, batch, tasks)
@@ -425,6 +577,30 @@ def _as_batch(given: tuple[Tensor | dict[str, Tensor], ...]) -> Batch:
         "A batch is one or more tensors with one row an example, or one dict of such tensors; "
         f"observe() was given {[type(part).__name__ for part in given] or 'nothing'}."
     )
+
+
+def _check_size(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise EngramError(f"{name} is {shown(value)}; it must be a whole number of at least 1.")
+
+
+def _size_of(batch: Batch) -> int:
+    """Return how many examples a batch holds."""
+    sizes = {len(each) for each in _tensors(batch)}
+    if len(sizes) > 1:
+        raise EngramError(
+            f"A batch's tensors must have one row an example each; these have {sorted(sizes)} rows."
+        )
+    size = sizes.pop()
+    if not size:
+        raise EngramError("A batch must hold at least one example; this one holds none.")
+    return size
+
+
+def _rows_of(batch: Batch, part: slice) -> Batch:
+    if isinstance(batch, dict):
+        return {name: tensor[part] for name, tensor in batch.items()}
+    return tuple(tensor[part] for tensor in batch)
 
 
 def _tensors(batch: Batch) -> Iterator[Tensor]:

@@ -19,6 +19,7 @@ import engram
 from engram.errors import EngramError
 from engram.gradients import backward_each
 from engram.memory import Fifo, Memory
+from engram.penalties import EWC, MAS, PI, RWALK
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
 from unwaited import unwaited
 
@@ -244,6 +245,47 @@ def one_loaded(rank):
     return sentence(lambda: learner.observe(*examples(2, 4)))
 
 
+def drifting(rank):
+    """Return when ranks with different learning rates are told, and what is said."""
+    said = []
+    for rule in (MEGA1(), MEGA2()):
+        model = network(0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001 * (1 + rank))
+        learner = engram.Learner(model, optimizer, rule, Memory(Fifo(10)))
+        step = 0
+        with pytest.raises(EngramError) as caught:  # noqa: PT012 (it is the step that is told)
+            for step in range(1000):
+                learner.observe(*examples(step, 4))
+        said.append((step, str(caught.value)))
+    return said
+
+
+def other_rules(rank):
+    """Return what is said where each rank weighs its rows by a rule of its own."""
+    said = []
+    for pair in [(MEGA2(), MEGA2(balance=False)), (MEGA1(), MEGA2()), (Equal(), MEGA1())]:
+        model = network(0)
+        learner = engram.Learner(model, sgd(model), pair[rank], Memory(Fifo(10)))
+        losses = [loss_on(model, examples(step, 4)) for step in (0, 1)]
+        said += [
+            sentence(partial(engram.backward, losses, [*model.parameters()], pair[rank])),
+            sentence(lambda learner=learner: learner.observe(*examples(0, 4))),
+        ]
+    return said
+
+
+def losses_in(rank, dtypes, rule):
+    """Return the weights where the losses of the ranks are of these dtypes."""
+    model = network(0, torch.float32)
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        past, batch = (part(examples(seed, 4, torch.float32), rank) for seed in (10 + step, step))
+        losses = [loss_on(model, each).to(dtypes[rank]) for each in (batch, past)]
+        engram.backward(losses, model.parameters(), rule)
+        optimizer.step()
+    return weights(model)
+
+
 def broken(rank, *, rule, trouble, check_finite=100):
     """Return what is said where one rank's step goes wrong, and the weights of the next one."""
     model, asked = network(0), []
@@ -292,6 +334,37 @@ def one_empty_memory(rank, rule):
     learner = engram.Learner(model, sgd(model), rule, memory)
     mix = learner.observe(*part(examples(0, 4), rank), task=5)
     return [*weights(model), mix.losses, mix.weights]
+
+
+PENALTIES = {
+    "EWC": partial(EWC, 2.0, refresh_interval=2),
+    "Kirkpatrick": partial(EWC, 2.0, formula="kirkpatrick"),
+    "PI": partial(PI, 1.0),
+    "MAS": partial(MAS, 1.0, formula="aljundi"),
+    "RWALK": partial(RWALK, 1.0, refresh_interval=2),
+}
+
+
+def penalised(rank, kind):
+    """Learn two tasks with a penalty, which goes through each rank's part of a task."""
+    model = network(0)
+    learner = engram.Learner(model, sgd(model), penalty=PENALTIES[kind]())
+    for task in range(2):
+        seen = [part(examples(10 * task + step, 4), rank) for step in range(STEPS)]
+        for batch in seen:
+            learner.observe(*batch)
+        learner.end_task([tuple(batch) for batch in seen])
+    learner.observe(*part(examples(30, 4), rank))
+    return [*weights(model), learner.penalty.value()]
+
+
+def penalty_trouble(rank):
+    """Return what is said where one rank cannot go through its part of a task."""
+    model = network(0)
+    learner = engram.Learner(model, sgd(model), penalty=MAS(1.0))
+    learner.observe(*part(examples(0, 4), rank))
+    given = ["no batch"] if rank else [tuple(part(examples(0, 4), rank))]
+    return sentence(lambda: learner.end_task(given))
 
 
 def sharded():
@@ -380,6 +453,15 @@ def work(rank, path):
             **{made.__name__: unlike(made, rank) for made in OTHERS},
             "head added": head_added(rank),
             "one loaded": one_loaded(rank),
+            "drifting": drifting(rank),
+            "other rules": other_rules(rank),
+            **{
+                ("losses in", name(rule)): [
+                    losses_in(rank, dtypes, rule)
+                    for dtypes in ([torch.float32, torch.float64], [torch.float32, torch.bfloat16])
+                ]
+                for rule in (MEGA1(), MEGA2())
+            },
             **{
                 ("broken", name(rule), trouble): broken(rank, rule=rule, trouble=trouble)
                 for rule in (MEGA1(), MEGA2())
@@ -393,6 +475,8 @@ def work(rank, path):
                 ("one empty", name(rule)): one_empty_memory(rank, rule)
                 for rule in (MEGA1(), MEGA2(), GEM())
             },
+            **{("penalised", kind): penalised(rank, kind) for kind in PENALTIES},
+            "penalty trouble": penalty_trouble(rank),
             "messages": messages(rank),
             "sparse": sparse(),
             "sharded": sharded(),
@@ -430,6 +514,18 @@ def check_equal(ranks, key, whole):
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_two_processes_equal_one_with_the_whole_batch(ranks, way, rule):
     check_equal(ranks, (way.__name__, name(rule)), way(rule, None))
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_a_penalty_on_two_ranks_is_that_of_one_with_the_whole_batch(ranks, kind):
+    check_equal(ranks, ("penalised", kind), penalised(None, kind))
+
+
+def test_what_a_penalty_cannot_go_through_on_one_rank_is_an_error_on_all(ranks):
+    first, second = (own["penalty trouble"] for own in ranks)
+    assert first == second
+    assert "Rank 1" in first
+    assert "A batch of the task is" in first
 
 
 def test_a_group_may_be_given(ranks):
@@ -496,6 +592,28 @@ def test_weights_are_compared_again_when_others_come(ranks):
     assert "parameter 4, [3, 7]" in ranks[0]["head added"]
     assert ranks[0]["one loaded"] == ranks[1]["one loaded"]
     assert "not the same on all ranks" in ranks[0]["one loaded"]
+
+
+def test_weights_are_compared_again_after_every_100_steps(ranks):
+    """Whatever made them differ: optimisers with other settings, say, or a write to one of them."""
+    assert ranks[0]["drifting"] == ranks[1]["drifting"]
+    for step, said in ranks[0]["drifting"]:
+        assert step == 100
+        assert "the weights of parameter 0, [7, 5] torch.float64" in said
+
+
+def test_ranks_with_different_rules_are_told(ranks):
+    for first, second in zip(ranks[0]["other rules"], ranks[1]["other rules"], strict=True):
+        assert first == second
+        assert "must weigh its rows by the same rule" in first
+    assert "rank 0 has MEGA2(balance=True" in ranks[0]["other rules"][0]
+    assert "rank 1 has MEGA2(balance=False" in ranks[0]["other rules"][0]
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
+def test_losses_may_be_of_another_dtype_on_each_rank(ranks, rule):
+    for ours, others in zip(*(own["losses in", name(rule)] for own in ranks), strict=True):
+        assert all(map(torch.equal, ours, others))
 
 
 @pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)

@@ -1,4 +1,7 @@
+from functools import partial
+
 import pytest
+from own_networks import write_network
 from own_worlds import HOLIDAYS, write_drifting, write_photos
 from split_worlds import SIDE, write_worlds
 
@@ -103,3 +106,9 @@ def photos(tmp_path):
 @pytest.fixture
 def sales(tmp_path):
     return write_drifting(tmp_path / "sales.csv")
+
+
+@pytest.fixture
+def network_file(tmp_path):
+    """Return a function that writes a module of a network's into a folder of the test's own."""
+    return partial(write_network, tmp_path)

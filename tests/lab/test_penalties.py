@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from penalty_oracles import BATCH, INTERVAL, RATE, READINGS, SIZES
 
 from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import Batch
 from engram.lab.methods import FinishedTask, Setup, method_entry
 from engram.lab.networks import MLP
+from penalty_oracles import BATCH, INTERVAL, RATE, READINGS, SIZES
 
 pytestmark = pytest.mark.numerical
 

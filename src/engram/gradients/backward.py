@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from engram.gradients.parallel import (
     refuse_sharded,
 )
 from engram.rules import Rule
+
+if TYPE_CHECKING:
+    from torch.amp import GradScaler
 
 CURRENT = "current"
 """The name of the row of the current batch."""
@@ -71,7 +74,7 @@ def backward(
     tensor([18.])
     """
     check_group(process_group)
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     try:
         check_rule(rule)
         unique = _unique(parameters)
@@ -118,7 +121,7 @@ def backward_each(
     tensor([ 9., 36.])
     """
     check_group(process_group)
-    ranks = ranks_of(process_group)
+    ranks = ranks_of(process_group, rule)
     try:
         check_rule(rule)
         unique = _unique(parameters)
@@ -135,15 +138,19 @@ def mix_losses(
     *,
     process_group: GroupChoice,
     check: Check,
+    one_by_one: bool = False,
+    scaler: GradScaler | None = None,
 ) -> Mix:
     """Do what `backward` does, for losses that are computed here, each when its turn has come.
 
     An error in computing them is one on every rank. The current loss comes last. A row that only
-    some ranks have is the mean of theirs.
+    some ranks have is the mean of theirs. Losses that come one after the other under one name are
+    parts of a row, and add up; for those, ``one_by_one`` lets one graph be there at a time whatever
+    the rule is. With a scaler the mixture comes scaled, as `GradientMixer` leaves it.
     """
-    ranks = ranks_of(process_group)
-    if rule.needs_gram:
-        return _mix_each(losses, parameters, rule, ranks, check=check, absent=True)
+    ranks = ranks_of(process_group, rule)
+    if rule.needs_gram or one_by_one or scaler is not None:
+        return _mix_each(losses, parameters, rule, ranks, check=check, absent=True, scaler=scaler)
     try:
         refuse_sharded(parameters)
         given = list(losses)
@@ -167,6 +174,7 @@ def _mix_each(
     *,
     check: Check,
     absent: bool = False,
+    scaler: GradScaler | None = None,
 ) -> Mix:
     """Differentiate each loss by itself, one graph at a time; the current one comes last."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -179,9 +187,15 @@ def _mix_each(
         refuse_sharded(parameters)
         for name, loss, value in losses:
             check_loss(loss)
+            compared = compared_value(loss, value)
+            scaled = loss if scaler is None else scaler.scale(loss)
+            if name is not None and given and given[-1] == name:  # another part of this row
+                values[-1] = values[-1] + compared
+                rows[-1] = differentiate(scaled, trained, rows[-1])
+                continue
             given.append(name)
-            values.append(compared_value(loss, value))
-            rows.append(differentiate(loss, trained))
+            values.append(compared)
+            rows.append(differentiate(scaled, trained))
         if not rows:
             raise EngramError("losses must hold the current loss at least, and there is none.")
         given.insert(0, given.pop())
@@ -197,7 +211,8 @@ def _mix_each(
         names, values, rows = ranks.average_rows(
             names, values, rows, trained, parameters, absent=absent
         )
-    return mix_rows(rule, names, values, rows, trained, check=check)
+    scale = None if scaler is None else scaler.scale(torch.ones_like(values[0]))
+    return mix_rows(rule, names, values, rows, trained, scale=scale, check=check)
 
 
 def _mix_once(

@@ -44,9 +44,10 @@ class GradientMixer:
             is for a rank that trains alone. All ranks of a group must take part in every step, or
             the others wait for them, up to the group's timeout: a rank that has run out of batches
             or has left the loop with an error, or one that alone was given False. The weights must
-            be the same on all ranks, which is checked in the first step and whenever there are
-            other parameters. Losses may come from the bare module, or from one that is wrapped in
-            DistributedDataParallel; under its ``no_sync()`` gradients travel once instead of twice.
+            be the same on all ranks, which is checked in the first step, whenever there are other
+            parameters and after every 100 steps; the rule in every step. Losses may come from the
+            bare module, or from one that is wrapped in DistributedDataParallel; under its
+            ``no_sync()`` gradients travel once instead of twice.
         scaler: mixed precision. Gradients are scaled by it, and stay scaled for its ``step``; the
             rule and the ``Mix`` see none of it. An overflow is left in ``.grad`` for it to find.
         check_finite: losses and gradients that are not finite, and negative values where the rule
@@ -146,7 +147,7 @@ class GradientMixer:
         names: Names = sorted(rows, key=lambda name: name != CURRENT)
         losses = [rows[name].value for name in names]
         gradients = [rows[name].over(trained) for name in names]
-        ranks = ranks_of(self._process_group)
+        ranks = ranks_of(self._process_group, self._rule)
         if ranks is not None:
             try:
                 check_rows(gradients)

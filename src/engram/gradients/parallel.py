@@ -6,6 +6,7 @@ one rank travels in the first call of a step, and is then raised on all of them.
 
 from __future__ import annotations
 
+import re
 import sys
 import zlib
 from collections import Counter
@@ -19,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from engram.errors import EngramError, shown
 from engram.gradients.gram import Gradient
+from engram.rules import Rule
 
 GroupChoice: TypeAlias = "dist.ProcessGroup | Literal[False] | None"
 """A group of ranks; None for the default one, if there is one; False for none."""
@@ -29,13 +31,17 @@ _AVAILABLE = dist.is_available()
 # Elements that travel together: few messages, and no copy of a large model's whole gradient.
 _BUCKET = 2**23
 _PIECE = 2**22  # elements whose bits are summed at a time
-_FACTS = 3  # that ranks compare: the names of the rows, the parameters, which row reaches which
+_INTERVAL = 100  # steps, after which weights that were found to be the same are compared again
+# That ranks compare: the names of the rows, the parameters, which row reaches which, and the rule.
+_FACTS = 4
 _PLAIN = {Tensor, nn.Parameter}
 _SHARDED = {"DTensor", "FlatParameter", "FullyShardedDataParallel"}
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 # By parameter, the name of the group that has found it to be the same on all of its ranks.
 _found_equal: MutableMapping[Tensor, str] = WeakTensorKeyDictionary()
+# By the first parameter of a step, how many steps were taken since all were compared.
+_steps: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
 
 
 def check_group(process_group: object) -> None:
@@ -49,7 +55,7 @@ def check_group(process_group: object) -> None:
         )
 
 
-def ranks_of(process_group: GroupChoice) -> Ranks | None:
+def ranks_of(process_group: GroupChoice, rule: Rule) -> Ranks | None:
     """Return the ranks that take the next step together; None where one takes it alone.
 
     The default group is looked up here, at each step: it may be made after a mixer is.
@@ -57,7 +63,9 @@ def ranks_of(process_group: GroupChoice) -> Ranks | None:
     if process_group is False or not _AVAILABLE or not dist.is_initialized():
         return None
     group = dist.group.WORLD if process_group is None else process_group
-    return Ranks(group) if group is not None and dist.get_world_size(group) > 1 else None
+    if group is None or dist.get_world_size(group) == 1:
+        return None
+    return Ranks(group, rule)
 
 
 def raise_on_all(ranks: Ranks | None, error: Exception) -> None:
@@ -100,14 +108,15 @@ def compare_again(parameters: Sequence[Tensor]) -> None:
 class Ranks:
     """The ranks of a process group, in one step that they take together."""
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: dist.ProcessGroup, rule: Rule) -> None:
         self._group = group
+        self._rule = rule
         self._size = dist.get_world_size(group)
         self._device = _device_of(group)
 
     def fail(self, error: Exception) -> None:
         """Take part in the first collective call of a step that this rank cannot take."""
-        self._largest([1] + [0] * (1 + 2 * _FACTS))
+        self._largest([1] + [0] * (2 + 2 * _FACTS))
         self._raise_first_error(error)
 
     def average_rows(
@@ -134,7 +143,7 @@ class Ranks:
                 an error, and the same one on all ranks.
         """
         reached = [[gradient is not None for gradient in row] for row in rows]
-        same_names, same_reach = self._agree(names, held, reached)
+        same_names, same_reach, wide = self._agree(names, held, reached, values)
         shares = self._align(names, same_names, absent)
         own = dict(zip(names, rows, strict=True))
         missing: Gradient = [None] * len(parameters)
@@ -147,7 +156,7 @@ class Ranks:
                 for each in row:
                     if each is not None:
                         each.mul_(share)
-        means = self._average_values(dict(zip(names, values, strict=True)), shares)
+        means = self._average_values(dict(zip(names, values, strict=True)), shares, wide)
         return [*shares], means, aligned
 
     def average_values(
@@ -157,43 +166,58 @@ class Ranks:
 
         A rank's gradient of a row, times its share, has the row's gradient as its mean over ranks.
         """
-        same_names, _ = self._agree(names, held, [])
+        same_names, _, wide = self._agree(names, held, [], values)
         shares = self._align(names, same_names, absent)
-        return shares, self._average_values(dict(zip(names, values, strict=True)), shares)
+        return shares, self._average_values(dict(zip(names, values, strict=True)), shares, wide)
 
     def average_gradient(
         self, gradient: Gradient, parameters: Sequence[Tensor], held: Sequence[Tensor]
     ) -> Gradient:
         """Return the mean of one gradient over the ranks, as `average_rows` does."""
-        _, same_reach = self._agree([], held, [[each is not None for each in gradient]])
+        _, same_reach, _ = self._agree([], held, [[each is not None for each in gradient]], [])
         if not same_reach:
             (gradient,) = self._fill([gradient], parameters)
         self._average_gradients([each for each in gradient if each is not None])
         return gradient
 
     def _agree(
-        self, names: Names, held: Sequence[Tensor], reached: list[list[bool]]
-    ) -> tuple[bool, bool]:
+        self,
+        names: Names,
+        held: Sequence[Tensor],
+        reached: list[list[bool]],
+        values: Sequence[Tensor],
+    ) -> tuple[bool, bool, bool]:
         """Return whether rows, and what they reach, are the same on all ranks; a small collective.
 
-        Raises, on all of them, the error of one of them, and where they hold other parameters.
+        And whether a value of any rank is of float64: they travel in one dtype. Raises, on all
+        ranks, the error of one of them, and where they hold other parameters or have other rules.
         """
         described = [_describe(parameter) for parameter in held]
-        hashes = [zlib.crc32(repr(fact).encode()) for fact in (names, described, reached)]
+        facts = (names, described, reached, _named(self._rule))
+        hashes = [zlib.crc32(repr(fact).encode()) for fact in facts]
         group = self._group.group_name
         new = any(_found_equal.get(parameter) != group for parameter in held)
-        failed, any_new, *extremes = self._largest(
-            [0, int(new), *hashes, *(-each for each in hashes)]
+        if values and held:  # once a step, and as often on every rank
+            steps = _steps[held[0]] = _steps.get(held[0], 0) + 1
+            new = new or steps >= _INTERVAL
+        wide = any(value.dtype is torch.float64 for value in values)
+        failed, any_new, any_wide, *extremes = self._largest(
+            [0, int(new), int(wide), *hashes, *(-each for each in hashes)]
         )
         if failed:
             self._raise_first_error()
         pairs = zip(extremes[:_FACTS], extremes[_FACTS:], strict=True)
-        same_names, same_parameters, same_reach = [high == -low for high, low in pairs]
+        same_names, same_parameters, same_reach, same_rule = [high == -low for high, low in pairs]
         if not same_parameters:
             self._raise_different_parameters(described)
+        if not same_rule:
+            raise EngramError(
+                "Every rank of the process group must weigh its rows by the same rule; "
+                f"{self._on_each_rank(_named(self._rule))}."
+            )
         if any_new:
             self._compare_weights(held, described)
-        return same_names, same_reach
+        return same_names, same_reach, bool(any_wide)
 
     def _largest(self, numbers: Sequence[int]) -> list[int]:
         """Return the largest of each number over the ranks."""
@@ -211,6 +235,11 @@ class Ranks:
         every = [torch.empty_like(padded) for _ in range(self._size)]
         dist.all_gather(every, padded, self._group)
         return [bytes(each.tolist()).rstrip(b"\0").decode() for each in every]
+
+    def _on_each_rank(self, own: str) -> str:
+        """Return, in words, what each rank has."""
+        every = enumerate(self._gather(own))
+        return ", ".join(f"rank {rank} has {text}" for rank, text in every)
 
     def _raise_first_error(self, error: Exception | None = None) -> None:
         """Raise on all ranks the first error of one of them; return on the rank of a foreign one.
@@ -250,10 +279,13 @@ class Ranks:
                 raise EngramError(
                     "The parameters are not the same on all ranks: the weights of parameter "
                     f"{place}, {description}, differ; give every rank those of one, as "
-                    "DistributedDataParallel does, or train alone with process_group=False."
+                    "DistributedDataParallel does, and an optimiser with the same settings, or "
+                    "train alone with process_group=False."
                 )
         for parameter in held:
             _found_equal[parameter] = self._group.group_name
+        if held:
+            _steps[held[0]] = 0
 
     def _align(self, names: Names, same: bool, absent: bool) -> dict[Hashable, float]:
         """Return the rows that there are on any rank, in one order, and by what each is multiplied.
@@ -263,10 +295,9 @@ class Ranks:
         if same:
             return dict.fromkeys(names, 1.0)
         if not absent:
-            every_rank = enumerate(self._gather(str(names)))
-            given = ", ".join(f"rank {rank} has {rows}" for rank, rows in every_rank)
             raise EngramError(
-                f"Every rank of the process group must give the same rows, in one order; {given}."
+                "Every rank of the process group must give the same rows, in one order; "
+                f"{self._on_each_rank(str(names))}."
             )
         every = [text.splitlines() for text in self._gather("\n".join(map(str, names)))]
         count = Counter(name for rows in every for name in rows)
@@ -287,10 +318,12 @@ class Ranks:
         ]
 
     def _average_values(
-        self, own: dict[Hashable, Tensor], shares: dict[Hashable, float]
+        self, own: dict[Hashable, Tensor], shares: dict[Hashable, float], wide: bool
     ) -> list[Tensor]:
         if not shares:
             return []
+        if wide:
+            own = {name: value.double() for name, value in own.items()}
         zero = torch.zeros_like(next(iter(own.values())))
         means = torch.stack([own.get(name, zero) for name in shares])
         self._average([means])
@@ -316,6 +349,11 @@ def _device_of(group: dist.ProcessGroup) -> torch.device:
     if "cpu" in kinds:
         return torch.device("cpu")
     return torch.device(kinds[0], torch.get_device_module(kinds[0]).current_device())
+
+
+def _named(rule: Rule) -> str:
+    """Return what a rule says of itself, without the places of objects, which no ranks share."""
+    return re.sub(" at 0x[0-9a-f]+", "", str(rule))
 
 
 def _describe(parameter: Tensor) -> str:

@@ -258,7 +258,7 @@ def checked_tags(tags: object) -> Tags:
             or (isinstance(value, int) and value.bit_length() > _BITS)
         ):
             raise EngramError(
-                f"The tag {shown(name)}: {shown(value)} must be a string naming a string, a finite "
-                f"number of at most {_BITS} bits, a truth value or None."
+                f"The tag {shown(name)} is {shown(value)}; a tag's name is a string, and its value "
+                f"a string, a finite number of at most {_BITS} bits, a truth value or None."
             )
     return dict(tags)

@@ -87,6 +87,11 @@ class SplitStream(Stream):
             most = _MOST_TEST_VALUES // (self.features * len(self.seeds))
             self._test_rows = min(_MOST_TEST_ROWS, most)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image, or of a row of a table."""
+        return tuple(self._images.train_images.shape[1:])
+
     @abstractmethod
     def _cut(self, seed: int) -> list[Part]:
         """Return the tasks of one run, at least as many as are asked for."""

@@ -89,9 +89,13 @@ class SplitCub(SplitStream):
     def initialise(self, network: Network, seed: int) -> Tensor:
         """Return a run's own head on the pretrained network."""
         parameters = super().initialise(network, seed)
-        assert isinstance(network, ResNet)
         if not self._pretrained:
             return parameters
+        if not isinstance(network, ResNet):
+            raise EngramError(
+                f"weights must be none for a network of your own, not {self._settings.weights!r}: "
+                "they are those of the paper's ResNet-18."
+            )
         for name, view in network.named_parameters(parameters).items():
             if name.startswith("fc."):
                 continue

@@ -141,6 +141,11 @@ class Stream(ABC):
             for batch in self.test(task):
                 yield batch, {task: batch.labels.shape[-1]}
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example as a network sees it."""
+        return (self.features,)
+
     @abstractmethod
     def network(self) -> Network:
         """Return the network that the paper's runs train on this stream."""

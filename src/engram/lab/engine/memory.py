@@ -140,11 +140,13 @@ class Bank:
         capacity: int,
         stream: Stream,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.ledgers = list(ledgers)
         self.seeds = tuple(seeds)
         self.stream = stream
         self.device = device
+        self.dtype = dtype  # of the losses
         self.planned: ReplayPlan | None = None
         self._capacity = capacity
         self._store: ExampleStore | None = None  # of capacity + N rows for each run
@@ -220,7 +222,7 @@ class Bank:
                 )
             )
             kept = kept_slots(self.ledgers, task, coming, said)
-        self.planned = ReplayPlan(reads, kept, self._capacity, self.device)
+        self.planned = ReplayPlan(reads, kept, self._capacity, self.device, self.dtype)
 
     def _describe(self, policy: Selective) -> Tensor:
         """Return what a policy says of the staged examples, [R, N, k], on the host."""

@@ -31,8 +31,9 @@ class ReplayPlan:
 
     Of each run's ``length`` rows the first ``capacity`` are its slots, and the task's examples lie
     behind. ``moves`` are the rows whose examples change when the task has ended, and those of the
-    new ones. ``position``, where it is set, is the number of the current step on the device ([1]):
-    steps that are captured once and replayed find their place by it.
+    new ones. Shares of a mean are in ``dtype``, that of the losses. ``position``, where it is set,
+    is the number of the current step on the device ([1]): steps that are captured once and replayed
+    find their place by it.
     """
 
     position: Tensor | None = None
@@ -43,6 +44,7 @@ class ReplayPlan:
         kept: Slots,  # [R, N]: the slot that an example goes to, or -1
         capacity: int,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._reads = reads
         self.length = stride = capacity + kept.shape[1]
@@ -50,7 +52,9 @@ class ReplayPlan:
             self._reads = reads._replace(slots=np.empty(0, np.int64))  # not held twice
             self._slots = _rows(reads.slots, stride, device)
             weights = reads.weights
-            self._weights = None if weights is None else torch.from_numpy(weights).to(device)
+            self._weights = (
+                None if weights is None else torch.from_numpy(weights).to(dtype).to(device)
+            )
         held = holders(kept, capacity)
         runs, slots = np.nonzero(held >= capacity)
         first = stride * runs
@@ -91,7 +95,7 @@ class Reads(NamedTuple):
     """
 
     slots: Slots | Tensor  # [R, S, B]
-    weights: NDArray[np.float32] | None  # [R, S, B], or None where every part is full
+    weights: NDArray[np.float64] | None  # [R, S, B], or None where every part is full
     groups: int = 1  # parts of B, a row of gradients each
 
     def anything(self, step: int) -> bool:
@@ -184,7 +188,7 @@ def _padded(runs: Sequence[Sequence[Slots] | Slots], capacity: int) -> Reads | N
         return Reads(slots, None)
     inside = np.arange(longest) < lengths[..., np.newaxis]
     weights = inside / np.maximum(lengths, 1)[..., np.newaxis]
-    return Reads(slots, weights.astype(np.float32))
+    return Reads(slots, weights)
 
 
 def shuffled(

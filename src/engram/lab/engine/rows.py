@@ -71,10 +71,10 @@ class Rows:
     compare: bool = False
     """Whether a step returns the rows' dot products even where its rule can do without."""
 
-    def __init__(self, network: Network, parameters: Tensor) -> None:
+    def __init__(self, network: Network, parameters: Tensor, buffers: Tensor | None = None) -> None:
         self.network = network
         self.parameters = parameters
-        self.buffers = network.initial_buffers(parameters)
+        self.buffers = network.initial_buffers(parameters) if buffers is None else buffers
         self._rows = parameters.new_empty(parameters.shape[0], 0, parameters.shape[1])
 
     def gradient(
@@ -146,7 +146,7 @@ class Rows:
 
     def _passes(self, batch: Batch, rows: Tensor) -> list[tuple[Batch, Tensor]]:
         """Return the passes that a batch takes, each with the rows it fills."""
-        if batch.groups == 1 or not self.network.buffer_size:
+        if batch.groups == 1 or not self.network.one_part:
             return [(batch, rows)]
         # Each part has its own batch statistics, and moves the running averages in its turn.
         return list(zip(_parts(batch), torch.split(rows, 1, 1), strict=True))
@@ -155,17 +155,17 @@ class Rows:
         """Make training passes that leave a GPU room for one another, and return their losses.
 
         What they gather for the running averages is kept apart and moved there afterwards, in
-        their order.
+        their order. A network of which that cannot be done is passed in turn.
         """
-        apart = self.buffers.new_zeros(len(passes), *self.buffers.shape)
+        apart = self.network.apart(self.buffers, len(passes))
+        if apart is None:
+            return [self._pass(batch, rows, self.buffers) for batch, rows in passes]
         losses, branches = list[Tensor](), Branches(self.parameters.device)
         for (batch, rows), gathered in zip(passes, apart, strict=True):
             with branches.branch():
                 losses.append(self._pass(batch, rows, gathered))
         branches.join()
-        if self.network.buffer_size:
-            for gathered in apart:
-                self.buffers.mul_(1 - self.network.momentum).add_(gathered)
+        self.network.put_together(self.buffers, apart)
         return losses
 
     def step(

@@ -57,7 +57,7 @@ class Icarl(Method):
     """
 
     state: ClassVar[tuple[str, ...]] = (*Method.state, "ended", "planned")
-    capturable = True
+    capturable = pads = True
     settings: IcarlSettings
 
     def __init__(self, setup: Setup, settings: IcarlSettings) -> None:

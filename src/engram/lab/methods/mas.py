@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from engram.lab.engine import Batch
-from engram.lab.methods.method import FinishedTask, Setup
-from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings, sweep
+from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
 from engram.lab.methods.registry import Entry, register
 from engram.lab.settings import setting
+from engram.penalties import SensitivityImportance
 
 
 @dataclass(frozen=True)
@@ -30,38 +29,16 @@ class MasSettings(PenaltySettings):
 class Mas(Penalty):
     """Ω is the mean absolute gradient of the squared logits over the task that has ended.
 
-    As run for the tables: the task's data go through once more in batches; Ω is 1/N times the sum
-    over batches of |∇ Σ_batch |logits|²|, N examples in all; what earlier tasks left is dropped.
+    The formulas are those of `engram.penalties.SensitivityImportance`.
     """
 
-    state: ClassVar[tuple[str, ...]] = (*Penalty.state, "total")
+    state: ClassVar[tuple[str, ...]] = (*Penalty.state, *SensitivityImportance.state)
     settings: MasSettings
 
-    def __init__(self, setup: Setup, settings: MasSettings) -> None:
-        super().__init__(setup, settings)
-        self.total = torch.zeros_like(self.parameters)  # Ω
-        self._stream = setup.stream
-
-    def importance(self, finished: FinishedTask) -> Tensor:
-        """Pass over the task and return Ω."""
-        textbook = self.settings.formula == "aljundi"
-        examples = finished.examples()
-        size = 1 if textbook else self.settings.batch_size
-        measured = torch.zeros_like(self.total)
-
-        def measure(batch: Batch) -> None:
-            self.rows.gradient(batch, self.gradient, _squared_logits, training=False)
-            measured.add_(self.gradient.abs_())
-
-        sweep(examples, self._stream, size, measure)
-        measured.div_(examples.labels.shape[1])
-        return self.total.add_(measured) if textbook else self.total.copy_(measured)
-
-
-def _squared_logits(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    if batch.outputs is not None:  # the logits of the example's own task alone
-        logits = logits * batch.outputs
-    return logits.square().sum((-2, -1)).unsqueeze(-1), 2 * logits
+    def importance_for(self, weights: Sequence[Tensor]) -> SensitivityImportance:
+        """Return an estimate that has seen nothing."""
+        own = self.settings
+        return SensitivityImportance(weights, own.formula)
 
 
 register(

@@ -57,6 +57,7 @@ class Mer(Method):
     a network's running averages keep what every step made of them.
     """
 
+    single_examples = True
     settings: MerSettings
 
     def __init__(self, setup: Setup, settings: MerSettings) -> None:

@@ -37,6 +37,7 @@ class Setup(NamedTuple):
     seeds: Sequence[int]
     stream: Stream
     each: Sequence[Any] = ()  # every run's settings, where they differ
+    buffers: Tensor | None = None  # [R, b], updated in place; None: as the network's begin
 
     def number(self, settings: Any, name: str) -> ByRun:  # noqa: ANN401 (each has its own)
         """Return a setting: a number or, where runs differ in it, a tensor [R, 1]."""
@@ -76,6 +77,12 @@ class Method(ABC):
     ``kind``; whatever else depends on it goes by ``position``, the step's number on the device.
     """
 
+    pads: bool = False
+    """Whether its batches may have examples of weight 0, however many runs are stacked."""
+
+    single_examples: bool = False
+    """Whether it takes steps on single examples, which not every network can learn from."""
+
     settled: bool = False
     """Whether what it predicts of a task is, once that has ended, the same for ever.
 
@@ -85,7 +92,7 @@ class Method(ABC):
     def __init__(self, setup: Setup, settings: Any) -> None:  # noqa: ANN401 (each has its own)
         self.network = setup.network
         self.parameters = setup.parameters
-        self.rows = Rows(setup.network, setup.parameters)
+        self.rows = Rows(setup.network, setup.parameters, setup.buffers)
         self.buffers = self.rows.buffers  # [R, b], the network's running averages
         self.settings = settings
         self.learning_rate = setup.number(settings, "learning_rate")

@@ -1,9 +1,12 @@
-"""The methods that hold important weights in place: one penalty, an estimate of importance each."""
+"""The methods that hold important weights in place, for R runs: a penalty and an importance each.
+
+The mathematics of the importances is in `engram.penalties`, which serves one's own loop as well.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,9 +15,10 @@ from torch import Tensor
 
 from engram.gradients import Mix
 from engram.lab.benchmarks import Examples, Stream
-from engram.lab.engine import Batch, CudaGraphLoop, absorbed
+from engram.lab.engine import Batch, CudaGraphLoop, absorbed, cross_entropy
 from engram.lab.methods.method import FinishedTask, Method, MethodSettings, Setup
 from engram.lab.settings import setting
+from engram.penalties import Importance
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,10 @@ class Penalty(Method):
     """Trains on loss + λ Σ Ω (w − w*)², w* the weights at the end of the task before.
 
     The gradient of the penalty is 2 λ Ω (w − w*); there is none in the first task. ``gradient``
-    is the loss's own gradient in the current step, without the penalty. A method says how it
-    gathers what it knows along the way (``before_step``, ``after_step``) and what the importance
-    Ω is when a task ends (``importance``). The cost of a step does not depend on the number of
-    tasks.
+    is the loss's own gradient in the current step, without the penalty. How Ω is estimated along
+    the way, and what it is when a task ends, is the business of an `engram.penalties.Importance`,
+    which a method names; what that gathers is an attribute of the method, [R, d]. The cost of a
+    step does not depend on the number of tasks.
     """
 
     state: ClassVar[tuple[str, ...]] = (*Method.state, "anchor", "penalty_weight", "penalised")
@@ -44,62 +48,76 @@ class Penalty(Method):
 
     def __init__(self, setup: Setup, settings: PenaltySettings) -> None:
         super().__init__(setup, settings)
+        self._stream = setup.stream
         self._last_task = setup.stream.tasks - 1
         self._strength = setup.number(settings, "strength")  # λ
         self.gradient = torch.empty_like(self.parameters)
         self.anchor = self.parameters.clone()  # w*
         self.penalty_weight = torch.zeros_like(self.parameters)  # 2 λ Ω
         self.penalised = False
+        self.estimate = self.importance_for([self.parameters])
+        for name in self.estimate.state:
+            (gathered,) = getattr(self.estimate, name)
+            setattr(self, name, gathered)  # the same tensor, which the estimate changes in place
+
+    @abstractmethod
+    def importance_for(self, weights: Sequence[Tensor]) -> Importance:
+        """Return the estimate of Ω, which has seen nothing."""
+
+    def kind(self, step: int) -> Hashable:
+        """Return whether a step refreshes the estimate."""
+        return self.estimate.refreshes(step)
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
         """Take a step on the penalised loss."""
         losses = self.rows.gradient(batch, self.gradient).unsqueeze(-1)
-        self.before_step(step)
+        self.estimate.before_step(step, [self.parameters], [self.gradient])
         update = self.gradient
         if self.penalised:
             update = torch.addcmul(
                 self.gradient, self.penalty_weight, self.parameters - self.anchor
             )
         self.rows.descend(update, self.learning_rate)
-        self.after_step(update)
+        if self.estimate.follows_path:
+            # The weights moved by −rate · update: the loss fell by rate · gradient · update.
+            gradient, rate = absorbed(self.gradient, self.learning_rate)
+            self.estimate.extend_path([gradient], [update], rate)
         return Mix(losses, None, torch.ones_like(losses))
 
     def end_task(self, task: int, finished: FinishedTask) -> None:
         """Estimate the importance of every weight, and hold it from here on."""
         if task == self._last_task:
             return
-        torch.mul(self.importance(finished), 2 * self._strength, out=self.penalty_weight)
-        self.anchor.copy_(self.next_anchor())
+        weights, anchors = [self.parameters], [self.anchor]
+        examples = self._measure(finished) if self.estimate.task_pass else 0
+        (importance,) = self.estimate.end_task(
+            weights, anchors, examples=examples, first=not self.penalised
+        )
+        torch.mul(importance, 2 * self._strength, out=self.penalty_weight)
+        (anchor,) = self.estimate.next_anchor(weights, anchors)
+        self.anchor.copy_(anchor)
         self.penalised = True
 
-    def before_step(self, step: int) -> None:
-        """Use the gradient of the task's batch number ``step`` before the weights move."""
+    def _measure(self, finished: FinishedTask) -> int:
+        """Pass over the task once more, and return the number of its examples."""
+        task_pass = self.estimate.task_pass
+        assert task_pass is not None
+        objective = cross_entropy if task_pass.of == "loss" else _squared_logits
+        examples = finished.examples()
+        self.estimate.begin_pass([self.parameters])
 
-    def after_step(self, update: Tensor) -> None:
-        """Use the step that was taken: the weights moved by −learning_rate · update."""
+        def measure(batch: Batch) -> None:
+            self.rows.gradient(batch, self.gradient, objective, training=False)
+            self.estimate.measure([self.gradient])
 
-    def extend_path(self, path_integral: Tensor, update: Tensor) -> None:
-        """Add how far the loss fell along each weight in the step: rate · gradient · update."""
-        gradient, rate = absorbed(self.gradient, self.learning_rate)
-        path_integral.addcmul_(gradient, update, value=rate)
-
-    @abstractmethod
-    def importance(self, finished: FinishedTask) -> Tensor:
-        """Return Ω, [R, d]."""
-
-    def next_anchor(self) -> Tensor:
-        """Return w*, [R, d], once the importance is known."""
-        return self.parameters
+        sweep(examples, self._stream, 1 if task_pass.single else self.settings.batch_size, measure)
+        return examples.labels.shape[1]
 
 
-def scaled(importance: Tensor) -> Tensor:
-    """Scale each run's importance to [0, 1], by its smallest and largest over all weights.
-
-    >>> scaled(torch.tensor([[2.0, 4.0, 3.0], [0.0, 0.0, 0.0], [7.0, 7.0, 7.0]])).tolist()
-    [[0.0, 1.0, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    """
-    least, most = importance.aminmax(dim=-1, keepdim=True)
-    return (importance - least) / (most - least + 1e-32)
+def _squared_logits(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    if batch.outputs is not None:  # the logits of the example's own task alone
+        logits = logits * batch.outputs
+    return logits.square().sum((-2, -1)).unsqueeze(-1), 2 * logits
 
 
 def sweep(examples: Examples, stream: Stream, size: int, measure: Callable[[Batch], None]) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from engram.lab.methods.method import FinishedTask, Setup
 from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
 from engram.lab.methods.registry import Entry, register
 from engram.lab.settings import setting
+from engram.penalties import PathImportance
 
 
 @dataclass(frozen=True)
@@ -30,30 +30,16 @@ class PiSettings(PenaltySettings):
 class Pi(Penalty):
     """Ω sums, over tasks, the fall of the loss along each weight over the distance travelled.
 
-    ω −= g · (w_new − w_old) at every step, g the gradient of the loss without the penalty. At
-    the end of a task Ω += relu(ω / (ξ + (w − w_start)²)) and ω <- 0.
+    The formulas are those of `engram.penalties.PathImportance`.
     """
 
-    state: ClassVar[tuple[str, ...]] = (*Penalty.state, "path_integral", "total")
+    state: ClassVar[tuple[str, ...]] = (*Penalty.state, *PathImportance.state)
     settings: PiSettings
 
-    def __init__(self, setup: Setup, settings: PiSettings) -> None:
-        super().__init__(setup, settings)
-        self.path_integral = torch.zeros_like(self.parameters)  # ω
-        self.total = torch.zeros_like(self.parameters)  # Ω
-
-    def after_step(self, update: Tensor) -> None:
-        """Add this step's fall of the loss along each weight."""
-        self.extend_path(self.path_integral, update)
-
-    def importance(self, finished: FinishedTask) -> Tensor:  # noqa: ARG002
-        """Return Ω with this task's share added."""
-        # The anchor is still where the task before this one ended.
-        travelled = (self.parameters - self.anchor).square_()
-        share = self.path_integral / (self.settings.damping + travelled)
-        self.total.add_(share if self.settings.formula == "zenke" else share.relu_())
-        self.path_integral.zero_()
-        return self.total
+    def importance_for(self, weights: Sequence[Tensor]) -> PathImportance:
+        """Return an estimate that has seen nothing."""
+        own = self.settings
+        return PathImportance(weights, own.formula, own.damping)
 
 
 register(

@@ -73,6 +73,7 @@ class Replay(Method):
         self.rule = rule
         # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
         self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
+        self.pads = rule.reference == "per task"
         stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
         shown = stream.examples * stream.passes
@@ -88,8 +89,8 @@ class Replay(Method):
                 f"not {settings.memory!r}."
             )
         ledgers = [Ledger(policy, seed=seed) for seed in setup.seeds]
-        device = self.parameters.device
-        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device)
+        device, dtype = self.parameters.device, self.parameters.dtype
+        self.bank = Bank(ledgers, setup.seeds, capacity, stream, device, dtype)
 
     def stage_examples(self, examples: Examples) -> Examples:
         """Put the examples into the memory's table, where its plan finds those that will stay."""

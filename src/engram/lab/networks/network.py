@@ -42,13 +42,34 @@ class Network(ABC):
     buffer_size: int = 0  # b
     momentum: float = 0.1  # share of the newest batch in a running average
 
+    @property
+    def uncapturable(self) -> str | None:
+        """Why a step with this network is not captured in a CUDA graph; None: it may be."""
+        return None
+
+    @property
+    def one_part(self) -> bool:
+        """Whether a pass takes one part of a batch at a time, as batch statistics ask for."""
+        return self.buffer_size > 0
+
     @abstractmethod
     def initialise(self, source: np.random.Generator) -> Tensor:
         """Draw the initial parameters of one run, [d], float32 on the CPU."""
 
-    def initial_buffers(self, parameters: Tensor) -> Tensor:
-        """Return the buffers [R, b] that R runs start with, beside their parameters [R, d]."""
+    def initial_buffers(
+        self,
+        parameters: Tensor,
+        sources: Sequence[np.random.Generator] = (),  # noqa: ARG002
+    ) -> Tensor:
+        """Return the buffers [R, b] that R runs start with, beside their parameters [R, d].
+
+        ``sources`` are as those that the parameters were drawn from, for what is drawn beside them.
+        """
         return parameters.new_zeros(len(parameters), self.buffer_size)
+
+    def tensors(self, flat: Tensor) -> list[Tensor]:
+        """Return one run's parameters [d] as the tensors that they are, as views."""
+        return [flat]
 
     @abstractmethod
     def forward(
@@ -71,8 +92,8 @@ class Network(ABC):
     ) -> None:
         """Write into ``rows`` [R, groups, d] the gradient, given the logits' ``gradient``.
 
-        Each of the batch's ``groups`` equal parts has a row of its own. A network with buffers
-        is shown one part at a time, since each has its own batch statistics: groups is 1.
+        Each of the batch's ``groups`` equal parts has a row of its own. A network that takes
+        `one_part` at a time is shown one: groups is 1.
         """
 
     @abstractmethod
@@ -84,6 +105,19 @@ class Network(ABC):
         ``columns`` says where the inputs' columns belong (see TestBatch): [R, features] or, for a
         network of Permuted MNIST's, also [R, G, features], and then logits are [R, G · B, classes].
         """
+
+    def apart(self, buffers: Tensor, passes: int) -> Tensor | None:
+        """Return buffers [passes, R, b] for training passes that go side by side on a GPU.
+
+        `put_together` takes them afterwards. None: the passes must go one after another.
+        """
+        return buffers.new_zeros(passes, *buffers.shape)
+
+    def put_together(self, buffers: Tensor, apart: Tensor) -> None:
+        """Let the buffers be what the passes, one after another, would have made of them."""
+        if self.buffer_size:
+            for gathered in apart:
+                buffers.mul_(1 - self.momentum).add_(gathered)
 
     def progressive(self, first: Tensor) -> Progressive:  # noqa: ARG002
         """Return a network that grows by a column for each task, of which this is the first."""

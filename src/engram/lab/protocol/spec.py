@@ -5,12 +5,13 @@ Beside it: which runs can train as one stack, and how many of them are to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+from torch import nn
 
 from engram.errors import EngramError, shown, unknown
 from engram.lab.benchmarks import (
@@ -23,6 +24,7 @@ from engram.lab.benchmarks import (
 )
 from engram.lab.benchmarks import benchmark as find_benchmark
 from engram.lab.methods import Entry, MethodSettings, method_entry
+from engram.lab.networks import NetworkSource, network_source
 from engram.lab.settings import Scalar, Settings, check_whole, parse
 from engram.plugins import REGISTRIES
 
@@ -44,6 +46,7 @@ class Spec:
     settings: Mapping[str, Scalar] = field(default_factory=dict)  # complete
     split: Split = "training"
     passes: int = 1  # over the examples of each task
+    network: NetworkSource | None = None  # None: the benchmark's own
 
     def __post_init__(self) -> None:
         for name in ("tasks", "examples", "passes"):
@@ -93,6 +96,11 @@ class Spec:
                 "again to run on the data as it is now."
             )
 
+    def check_network(self) -> None:
+        """Refuse a network whose source has been changed since then."""
+        if self.network is not None:
+            self.network.check_source()
+
     def description(self) -> dict[str, Any]:
         """Return the identity less the data, which need not be there."""
         described = asdict(self) | {
@@ -105,6 +113,9 @@ class Spec:
         }
         if self.passes == 1:  # as it is in results from before there were more
             del described["passes"]
+        del described["network"]
+        if self.network is not None:
+            described["network"] = self.network.identity
         return described | ({"plugins": used} if (used := self.plugins()) else {})
 
     @cached_property
@@ -144,11 +155,19 @@ def specify(
     overrides: Mapping[str, str] | None = None,
     split: Split = "training",
     passes: int = 1,
+    network: str | Callable[..., nn.Module] | NetworkSource | None = None,
+    network_arguments: Mapping[str, str | Scalar] | None = None,
 ) -> Spec:
     """Return the spec with the paper's settings for this benchmark, less what is overridden.
 
-    A preset's name stands for a benchmark with tasks, examples and settings of its own.
+    A preset's name stands for a benchmark with tasks, examples and settings of its own. A
+    ``network`` in the place of the benchmark's is given as `network_source` takes it.
     """
+    source = None
+    if network is not None:
+        source = network_source(network, network_arguments)
+    elif network_arguments:
+        raise EngramError("network_arguments are those of a network, which must be given too.")
     if not isinstance(overrides, Mapping | None):
         raise EngramError(f"overrides must be texts by setting, not {shown(overrides)}.")
     _check_name(split)
@@ -176,7 +195,7 @@ def specify(
             f"not {chosen.batch_size}."
         )
     settings = chosen.as_dict() | options.as_dict()
-    return Spec(benchmark, method, tasks, examples, settings, split, passes)
+    return Spec(benchmark, method, tasks, examples, settings, split, passes, source)
 
 
 def _check_name(split: object) -> None:

@@ -22,7 +22,7 @@ from engram.kernels import starting
 from engram.lab.benchmarks import Examples, Stream, benchmark
 from engram.lab.engine import CudaGraphLoop, RuleByRun
 from engram.lab.methods import FinishedTask, Method, Setup, method_entry
-from engram.lab.networks import stacked
+from engram.lab.networks import ModuleNetwork, Network, stacked
 from engram.lab.plan import generator
 from engram.lab.protocol.checkpoint import Checkpoint, Paused
 from engram.lab.protocol.device import (
@@ -100,6 +100,7 @@ def run(
         method = build_method(specs, stream, device)
         for each in {id(each): each for each in specs}.values():
             each.check_data()  # whatever was read is then what results are filed under
+            each.check_network()
         joint = method_entry(spec.method).joint
         serve = stream.train_jointly if joint else stream.train
         batch_size = spec.method_settings().batch_size
@@ -228,12 +229,53 @@ def build_method(specs: Sequence[Spec], stream: Stream, device: str) -> Method:
 
     There is a spec for each of them.
     """
-    network = stream.network()
-    drawn = [stream.initialise(network, seed) for seed in stream.seeds]
+    network = build_network(specs[0], stream)
+    parameters = stacked([stream.initialise(network, seed) for seed in stream.seeds], device)
+    sources = [generator(seed, "parameters") for seed in stream.seeds]
+    buffers = network.initial_buffers(parameters, sources)
     settings = [spec.method_settings() for spec in specs]
     each = settings if any(one != settings[0] for one in settings) else ()
-    setup = Setup(network, stacked(drawn, device), stream.seeds, stream, each)
-    return method_entry(specs[0].method).build(setup, settings[0])
+    setup = Setup(network, parameters, stream.seeds, stream, each, buffers)
+    method = method_entry(specs[0].method).build(setup, settings[0])
+    if isinstance(network, ModuleNetwork):
+        _check_batches(network, method, stream, settings[0].batch_size)
+    return method
+
+
+def build_network(spec: Spec, stream: Stream) -> Network:
+    """Return the network of a spec, or else the stream's own."""
+    if spec.network is None:
+        return stream.network()
+    return ModuleNetwork(spec.network, stream.shape, stream.classes, precision=precision_of(spec))
+
+
+def check_network(spec: Spec) -> None:
+    """Refuse a spec whose network cannot learn what it is to, before anything is trained.
+
+    A benchmark's own can. A small part of the data is read for any other, and a few examples go
+    through it.
+    """
+    if spec.network is not None:
+        with torch.no_grad():
+            build_method([spec], build_stream(spec, [0], "cpu"), "cpu")
+
+
+def _check_batches(network: ModuleNetwork, method: Method, stream: Stream, batch_size: int) -> None:
+    """Refuse batches of one example for a network that cannot be trained on one."""
+    if network.behaviour.least_batch == 1:
+        return
+    name = network.source.name
+    if method.single_examples:
+        raise EngramError(
+            f"The network {name!r} cannot be trained on single examples, as this method takes "
+            "them: batch statistics need two."
+        )
+    for task in range(stream.tasks):
+        if stream.length(task) * stream.passes % batch_size == 1 or batch_size == 1:
+            raise EngramError(
+                f"batch_size must be another than {batch_size} for the network {name!r}, which "
+                f"cannot be trained on a single example, as the last batch of task {task + 1} is."
+            )
 
 
 @dataclass

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
+
+from torch import nn
 
 from engram.errors import EngramError
 from engram.lab.methods import method_entry
+from engram.lab.networks import NetworkSource
 from engram.lab.protocol.spec import Spec, specify
 from engram.lab.settings import Scalar
 
@@ -19,6 +22,8 @@ def tuning_specs(
     examples: int | None = None,
     passes: int = 1,
     overrides: Mapping[str, str] | None = None,
+    network: str | Callable[..., nn.Module] | NetworkSource | None = None,
+    network_arguments: Mapping[str, str | Scalar] | None = None,
 ) -> list[Spec]:
     """Return the grid over a method's declared search space, on the tuning tasks alone.
 
@@ -42,6 +47,8 @@ def tuning_specs(
             | {name: str(value) for name, value in zip(search, values, strict=True)},
             split="tuning",
             passes=passes,
+            network=network,
+            network_arguments=network_arguments,
         )
         for values in product(*search.values())
     ]

@@ -1,0 +1,561 @@
+"""A penalty in anyone's training loop: what it does around a step, and at the end of a task."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from engram.errors import EngramError, shown
+from engram.gradients import (
+    GroupChoice,
+    Ranks,
+    check_group,
+    is_finite,
+    optimized,
+    raise_on_all,
+    ranks_of,
+    refuse_sharded,
+)
+from engram.penalties.importance import Importance, TaskPass
+from engram.rules import Current
+
+if TYPE_CHECKING:
+    from torch.amp import GradScaler
+
+_Choice = TypeVar("_Choice")
+Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
+Outputs: TypeAlias = Callable[[nn.Module, Any], Tensor]
+_TaskBatch: TypeAlias = Any  # a tuple or a dict of tensors, which is checked
+_FACTS = ("anchor", "penalty_weight")  # of every penalty, a tensor for each parameter
+
+
+class Penalty(ABC):
+    """Trains on loss + λ Σ Ω (w − w*)², w* the weights at the end of the task before.
+
+    The gradient of the penalty, 2 λ Ω (w − w*), is added to ``.grad``; there is none in the first
+    task. What Ω is, and how it is estimated, is each penalty's own: an `Importance`. The cost of a
+    step does not depend on the number of tasks. Everything is kept parameter by parameter, in
+    float32 at least: no flat copy of the model is ever made.
+
+    In a loop of your own, `step` stands for ``optimizer.step()``, and `end_task` is called between
+    tasks; ``Learner(…, penalty=EWC(10.0))`` does both. The parameters are those of the optimiser.
+    Ones that come later, such as an adapter's, are held from the next task on; where a parameter is
+    exchanged for a larger one, as by a head that grows, call `replace`.
+
+    In data parallel training the gradients must be the same on all ranks, as they are behind
+    DistributedDataParallel and with our own rules; then so is the penalty.
+    """
+
+    def __init__(self, strength: float) -> None:
+        self.strength = number("strength", strength, least=0)  # λ
+        self._parameters: list[Tensor] = []
+        self._importance: Importance | None = None
+        self._anchors: list[Tensor] = []  # w*
+        self._penalty_weights: list[Tensor] = []  # 2 λ Ω
+        self._penalised = False  # whether a task has ended
+        self._steps = 0  # in the task at hand
+        # Between the two halves of a step: gradients without the penalty, and weights before it.
+        self._before: tuple[list[Tensor], list[Tensor]] | None = None
+
+    @abstractmethod
+    def importance_for(self, weights: Sequence[Tensor]) -> Importance:
+        """Return an estimate that has seen nothing, for weights [1, ...] of each parameter."""
+
+    @property
+    def tasks_ended(self) -> bool:
+        """Whether a task has ended, so that there is something to hold."""
+        return self._penalised
+
+    def attach(self, optimizer: Optimizer | Iterable[Tensor]) -> None:
+        """Hold these parameters, an optimiser's or those given; the first step does so by itself.
+
+        New ones are taken in; that one is gone which was held before is refused.
+        """
+        parameters = _parameters_of(optimizer)
+        known = {id(each) for each in self._parameters}
+        if len(parameters) == len(self._parameters) and known == {id(p) for p in parameters}:
+            return
+        if gone := known - {id(each) for each in parameters}:
+            shapes = [list(each.shape) for each in self._parameters if id(each) in gone]
+            raise EngramError(
+                f"Parameters that the penalty holds, of the shapes {shown(shapes)}, are not among "
+                "the optimizer's any more; where one was exchanged for another, call "
+                "penalty.replace(old, new) first."
+            )
+        new = [each for each in parameters if id(each) not in known]
+        _check_parameters(new)
+        self._take_in(new)
+
+    def step(self, optimizer: Optimizer, *, scaler: GradScaler | None = None) -> None:
+        """Take the optimiser's step on the loss and the penalty, by the gradients in ``.grad``.
+
+        With a GradScaler this stands for ``scaler.step(optimizer)``; a step that it skips is none
+        for the penalty either.
+        """
+        if scaler is None or not scaler.is_enabled():
+            self.before_step(optimizer)
+            optimizer.step()
+            self.after_step()
+            return
+        scaler.unscale_(optimizer)
+        if is_finite([each.grad for each in optimized(optimizer)]):
+            self.before_step(optimizer, check_finite=False)
+            scaler.step(optimizer)
+            self.after_step()
+        else:
+            scaler.step(optimizer)  # which skips it
+
+    @torch.no_grad()
+    def before_step(
+        self,
+        optimizer: Optimizer | Iterable[Tensor],
+        *,
+        valid: Tensor | None = None,
+        check_finite: bool = True,
+    ) -> None:
+        """Use the loss's gradients, and add the penalty's to ``.grad``; `after_step` must follow.
+
+        A gradient that is not finite is refused: on a CPU at each step, on a GPU where
+        ``check_finite`` is left on, which waits for it. With ``valid``, a truth on the device,
+        nothing is waited for: a step that is not valid counts as one with gradients of 0.
+        """
+        self.attach(optimizer)
+        gradients = self._own_gradients()
+        if valid is not None:
+            gradients = [
+                torch.where(valid.to(each.device), each, torch.zeros_like(each))
+                for each in gradients
+            ]
+        elif check_finite and not is_finite(gradients):
+            self._before = None
+            raise EngramError(
+                "A gradient is not finite; the step is refused, and the penalty is as it was."
+            )
+        importance = self._estimate()
+        importance.before_step(self._steps, self._weights(), gradients)
+        if importance.follows_path:
+            # Copies: .grad is about to change, and so are the weights.
+            weights = [each.clone() for each in self._weights()]
+            self._before = ([each.clone() for each in gradients], weights)
+        if self._penalised:
+            self._add_gradient()
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Use how far the weights have moved."""
+        self._steps += 1
+        if self._before is None:
+            return
+        (gradients, weights), self._before = self._before, None
+        moved = [now.sub(was) for now, was in zip(self._weights(), weights, strict=True)]
+        self._estimate().extend_path(gradients, moved, -1.0)
+
+    def end_task(
+        self,
+        model: nn.Module | None = None,
+        batches: Iterable[_TaskBatch] | None = None,
+        *,
+        loss: Loss | None = None,
+        outputs: Outputs | None = None,
+        process_group: GroupChoice = None,
+    ) -> None:
+        """Estimate the importance of every weight, and hold it from here on.
+
+        MAS, and EWC by its textbook's formula, go through the task's data once more: they need the
+        model and its batches, as they were given to ``observe`` or ``loss``. The model is in its
+        evaluation mode meanwhile.
+
+        Args:
+            model: what was trained.
+            batches: those of the task: tuples ``(*inputs, classes)``, or what ``loss`` takes.
+            loss: as for ``Learner``; by default the cross-entropy of ``model(*inputs)``.
+            outputs: for MAS, the model's outputs for a batch; by default ``model(*inputs)``.
+            process_group: ranks that went through a part of the task each; see `GradientMixer`.
+        """
+        if self._importance is None:
+            raise EngramError("A task has ended before a step of it was taken; call step first.")
+        check_group(process_group)
+        importance, examples = self._importance, 0.0
+        if importance.task_pass is not None:
+            examples = self._pass(model, batches, loss, outputs, process_group)
+        with torch.no_grad():
+            weights = self._weights()
+            found = importance.end_task(
+                weights, self._anchors, examples=examples, first=not self._penalised
+            )
+            self._penalty_weights = [each * (2 * self.strength) for each in found]
+            anchors = importance.next_anchor(weights, self._anchors)
+            self._anchors = [each.clone() for each in anchors]
+        self._penalised, self._steps = True, 0
+
+    @torch.no_grad()
+    def value(self) -> Tensor:
+        """Return the penalty λ Σ Ω (w − w*)² at the present weights, for a record of it.
+
+        Penalties of several tasks that are held as one, as by EWC's textbook formula, are this up
+        to a number that no weight changes.
+        """
+        terms = [
+            (penalty_weight * (now - anchor).square()).sum() / 2
+            for penalty_weight, now, anchor in zip(
+                self._penalty_weights, self._weights(), self._anchors, strict=True
+            )
+        ]
+        return sum(terms[1:], terms[0]) if terms else torch.zeros(())
+
+    @torch.no_grad()
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """Hold ``new`` in place of ``old``, of which it has the values in its first places.
+
+        So a head that has grown keeps the importance of what it had; what is new has none.
+        """
+        place = next((i for i, each in enumerate(self._parameters) if each is old), None)
+        if place is None:
+            raise EngramError("The penalty does not hold the parameter that is to be replaced.")
+        if old.dim() != new.dim() or any(a > b for a, b in zip(old.shape, new.shape, strict=True)):
+            raise EngramError(
+                f"A parameter of shape {list(old.shape)} can be replaced by a larger one, not by "
+                f"one of shape {list(new.shape)}."
+            )
+        _check_parameters([new])
+        inside = (slice(None), *(slice(0, size) for size in old.shape))
+        weight = _weight(new)
+        importance = self._estimate()
+
+        def grown(former: Tensor, initial: Tensor) -> Tensor:
+            initial[inside] = former.to(initial)
+            return initial
+
+        for name in importance.state:
+            known: list[Tensor] = getattr(importance, name)
+            known[place] = grown(known[place], importance.initial(name, weight).clone())
+        self._anchors[place] = grown(self._anchors[place], weight.clone())
+        penalty_weights = self._penalty_weights
+        penalty_weights[place] = grown(penalty_weights[place], torch.zeros_like(weight))
+        self._parameters[place] = new
+        self._before = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next step depends on: tensors and plain numbers."""
+        importance = self._importance
+        gathered = {
+            name: [each.clone() for each in getattr(importance, name)]
+            for name in ([] if importance is None else importance.state)
+        }
+        return {
+            "kind": type(self).__name__,
+            "steps": self._steps,
+            "penalised": self._penalised,
+            "anchor": [each.clone() for each in self._anchors],
+            "penalty_weight": [each.clone() for each in self._penalty_weights],
+            "gathered": gathered,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, bit for bit; one that does not fit changes nothing.
+
+        The parameters must be attached, by a step or by `attach`, and in the same order.
+        """
+        wanted = {"kind", "steps", "penalised", "anchor", "penalty_weight", "gathered"}
+        if not isinstance(state, Mapping) or state.keys() != wanted:
+            raise EngramError(f"A penalty's state holds {sorted(wanted)}, and this one does not.")
+        if state["kind"] != type(self).__name__:
+            raise EngramError(
+                f"The state is of the penalty {shown(state['kind'])}, not of {type(self).__name__}."
+            )
+        weights = self._weights()
+        if not state["anchor"] and not state["gathered"]:  # nothing had been learnt
+            fresh = self.importance_for(weights) if weights else None
+            self._importance, self._steps, self._penalised = fresh, 0, False
+            self._anchors = [each.clone() for each in weights]
+            self._penalty_weights = [torch.zeros_like(each) for each in weights]
+            return
+        importance = self.importance_for(weights)
+        given = state["gathered"]
+        if not isinstance(given, Mapping) or given.keys() != set(importance.state):
+            raise EngramError(
+                f"The state of this {type(self).__name__} gathers {[*importance.state]}."
+            )
+        numbers = type(state["steps"]) is int and type(state["penalised"]) is bool
+        if not numbers or state["steps"] < 0:
+            raise EngramError("The penalty's state has a number of steps that none can have.")
+        fitting = {
+            name: _fitting(name, saved, weights)
+            for name, saved in {**given, **{fact: state[fact] for fact in _FACTS}}.items()
+        }
+        self._anchors, self._penalty_weights = (fitting.pop(fact) for fact in _FACTS)
+        for name, saved in fitting.items():
+            setattr(importance, name, saved)
+        self._importance, self._before = importance, None
+        self._steps, self._penalised = state["steps"], state["penalised"]
+
+    def __repr__(self) -> str:
+        over = f", over {len(self._parameters)} parameters" if self._parameters else ""
+        return f"{type(self).__name__}(strength={self.strength:g}{over})"
+
+    def _estimate(self) -> Importance:
+        assert self._importance is not None
+        return self._importance
+
+    @torch.no_grad()
+    def _take_in(self, new: Sequence[Tensor]) -> None:
+        """Hold parameters that nothing is known of."""
+        self._before = None
+        weights = [_weight(each) for each in new]
+        fresh = self.importance_for(weights)
+        if self._importance is None:
+            self._importance = fresh
+        else:
+            for name in fresh.state:
+                getattr(self._importance, name).extend(getattr(fresh, name))
+        self._parameters += new
+        self._anchors += [each.clone() for each in weights]
+        self._penalty_weights += [torch.zeros_like(each) for each in weights]
+
+    def _weights(self) -> list[Tensor]:
+        """Return the parameters as those of one run, [1, ...]."""
+        return [_weight(each) for each in self._parameters]
+
+    def _own_gradients(self) -> list[Tensor]:
+        """Return what is in ``.grad``, [1, ...] each, 0 where there is none."""
+        gradients = []
+        for each, anchor in zip(self._parameters, self._anchors, strict=True):
+            own = each.grad
+            if own is not None and own.layout is not torch.strided:
+                raise EngramError(
+                    f"Gradients must be dense, and one of shape {list(own.shape)} is {own.layout}; "
+                    "an embedding needs sparse=False."
+                )
+            gradients.append(
+                torch.zeros_like(anchor) if own is None else own.to(anchor.dtype).unsqueeze(0)
+            )
+        return gradients
+
+    def _add_gradient(self) -> None:
+        """Add the penalty's gradient, 2 λ Ω (w − w*), to ``.grad`` of what is trained."""
+        for parameter, weight, anchor, penalty_weight in zip(
+            self._parameters, self._weights(), self._anchors, self._penalty_weights, strict=True
+        ):
+            if not parameter.requires_grad:
+                continue
+            if parameter.grad is None:
+                parameter.grad = (penalty_weight * (weight - anchor)).squeeze(0).to(parameter.dtype)
+            elif parameter.grad.dtype == penalty_weight.dtype:
+                parameter.grad.unsqueeze(0).addcmul_(penalty_weight, weight - anchor)
+            else:
+                parameter.grad.add_(
+                    (penalty_weight * (weight - anchor)).squeeze(0).to(parameter.grad.dtype)
+                )
+
+    def _pass(
+        self,
+        model: nn.Module | None,
+        batches: Iterable[_TaskBatch] | None,
+        loss: Loss | None,
+        outputs: Outputs | None,
+        process_group: GroupChoice,
+    ) -> float:
+        """Go through the task once more; return how many examples it has."""
+        importance = self._estimate()
+        assert importance.task_pass is not None
+        if model is None or batches is None:
+            raise EngramError(
+                f"{type(self).__name__} goes through the task once more when it ends: give "
+                "end_task the model and the task's batches."
+            )
+        with torch.no_grad():
+            importance.begin_pass(self._weights())
+        ranks, examples = ranks_of(process_group, Current()), 0.0
+        try:
+            examples = self._measure(
+                importance, importance.task_pass, model, batches, loss, outputs
+            )
+        except Exception as error:
+            raise_on_all(ranks, error)
+            raise
+        if ranks is not None:
+            examples = self._average(ranks, importance.measured(), examples)
+        if not examples:
+            raise EngramError("The task's batches hold no example; give those it was learnt from.")
+        return examples
+
+    def _measure(
+        self,
+        importance: Importance,
+        task_pass: TaskPass,
+        model: nn.Module,
+        batches: Iterable[_TaskBatch],
+        loss: Loss | None,
+        outputs: Outputs | None,
+    ) -> int:
+        """Measure the task's gradients in the model's evaluation mode; return how many examples."""
+        trained = [each for each in self._parameters if each.requires_grad]
+        examples, modes = 0, {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            for batch in batches:
+                for part, size in _parts(batch, single=task_pass.single):
+                    examples += size
+                    if task_pass.of == "loss":
+                        measured = _loss_of(model, part, loss)
+                    else:
+                        measured = _squared_outputs(model, part, outputs)
+                    found = torch.autograd.grad(measured, trained, allow_unused=True)
+                    with torch.no_grad():
+                        importance.measure(self._aligned(trained, found))
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+        return examples
+
+    @torch.no_grad()
+    def _average(self, ranks: Ranks, measured: list[Tensor], examples: float) -> float:
+        """Let measured and examples be their means over the ranks, whose quotient is the sums'."""
+        count = torch.tensor([float(examples)], device=measured[0].device, dtype=torch.float64)
+        ranks.average_gradient(measured, measured, self._parameters)
+        ranks.average_gradient([count], [count], self._parameters)
+        return count.item()
+
+    def _aligned(self, trained: Sequence[Tensor], found: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return gradients over all parameters, [1, ...], which may be overwritten."""
+        by_parameter = {id(each): g for each, g in zip(trained, found, strict=True)}
+        aligned = []
+        for parameter, anchor in zip(self._parameters, self._anchors, strict=True):
+            own = by_parameter.get(id(parameter))
+            if own is None:
+                aligned.append(torch.zeros_like(anchor))
+            else:
+                aligned.append(own.to(anchor.dtype).unsqueeze(0))
+        return aligned
+
+
+def _parameters_of(optimizer: Optimizer | Iterable[Tensor]) -> list[Tensor]:
+    if isinstance(optimizer, Optimizer):
+        return optimized(optimizer)
+    if isinstance(optimizer, Tensor) or not isinstance(optimizer, Iterable):
+        raise EngramError(
+            f"A penalty holds the parameters of one of torch's optimizers, not {shown(optimizer)}."
+        )
+    return list({id(each): each for each in optimizer}.values())
+
+
+def _weight(parameter: Tensor) -> Tensor:
+    """Return a parameter as that of one run, [1, ...], in float32 at least."""
+    weight = parameter.detach()
+    return weight.to(torch.promote_types(weight.dtype, torch.float32)).unsqueeze(0)
+
+
+def _check_parameters(parameters: Sequence[Tensor]) -> None:
+    refuse_sharded(parameters)
+    for each in parameters:
+        if not isinstance(each, Tensor) or not each.is_floating_point():
+            raise EngramError(f"A penalty holds real parameters, and one is {shown(each)}.")
+
+
+def _parts(batch: _TaskBatch, *, single: bool) -> Iterator[tuple[Any, int]]:
+    """Return a batch with its number of examples or, where they are wanted, its examples."""
+    named = isinstance(batch, Mapping)
+    tensors = list(batch.values()) if named else list(batch) if isinstance(batch, Sequence) else []
+    if not tensors or not all(isinstance(each, Tensor) and each.dim() for each in tensors):
+        raise EngramError(
+            "A batch of the task is one or more tensors with one row an example, or a dict of "
+            f"such tensors, not {shown(type(batch).__name__)}."
+        )
+    size = len(tensors[0])
+    if not single:
+        if size:
+            yield (dict(batch) if named else tuple(batch)), size
+        return
+    for place in range(size):
+        row = slice(place, place + 1)
+        if named:
+            yield {name: each[row] for name, each in batch.items()}, 1
+        else:
+            yield tuple(each[row] for each in batch), 1
+
+
+def _loss_of(
+    model: nn.Module,
+    batch: _TaskBatch,
+    loss: Loss | None,
+) -> Tensor:
+    if loss is None:
+        if not isinstance(batch, tuple) or len(batch) < 2:
+            raise EngramError(
+                "Batches that are not (*inputs, classes) need a loss of their own: "
+                "end_task(model, batches, loss=…)."
+            )
+        return functional.cross_entropy(model(*batch[:-1]), batch[-1])
+    result = loss(model, batch, None)
+    measured: Tensor = result[0] if isinstance(result, tuple) else result
+    return measured
+
+
+def _squared_outputs(
+    model: nn.Module,
+    batch: _TaskBatch,
+    outputs: Outputs | None,
+) -> Tensor:
+    if outputs is None and (not isinstance(batch, tuple) or len(batch) < 2):
+        raise EngramError(
+            "Batches that are not (*inputs, classes) need to say what the outputs are: "
+            "end_task(model, batches, outputs=…)."
+        )
+    found = model(*batch[:-1]) if outputs is None else outputs(model, batch)
+    if not isinstance(found, Tensor):
+        raise EngramError(
+            f"The model returns a {type(found).__name__}; say which tensor its outputs are: "
+            "end_task(model, batches, outputs=…)."
+        )
+    return found.square().sum()
+
+
+def _fitting(name: str, saved: object, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return a state's tensors, on the devices of the weights, if they fit them."""
+    tensors: list[Any] = list(saved) if isinstance(saved, Sequence) else []
+    pairs = list(zip(tensors, weights, strict=False))
+    if len(tensors) != len(weights) or not all(
+        isinstance(each, Tensor) and each.shape == weight.shape and each.dtype == weight.dtype
+        for each, weight in pairs
+    ):
+        raise EngramError(f"The penalty's state does not fit the parameters: {name} is of others.")
+    return [each.to(weight.device, copy=True) for each, weight in pairs]
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+) -> float:
+    """Return a finite number within its bounds, or refuse what is none."""
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if not real or not math.isfinite(value) or not least <= value <= most or value <= above:  # type: ignore[arg-type, operator]
+        bounds = [f"of at least {least:g}"] if math.isfinite(least) else []
+        bounds += [f"above {above:g}"] if math.isfinite(above) else []
+        bounds += [f"up to {most:g}"] if math.isfinite(most) else []
+        raise EngramError(f"{name} must be a number {' and '.join(bounds)}, not {shown(value)}.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def whole(name: str, value: object) -> int:
+    """Return a whole number of at least 1, or refuse what is none."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise EngramError(f"{name} must be a whole number of at least 1, not {shown(value)}.")
+    return value
+
+
+def choice(name: str, value: _Choice, valid: Sequence[str]) -> _Choice:
+    """Return one of the values that there are, or refuse another."""
+    if value not in valid:
+        raise EngramError(f"{name} must be one of {', '.join(valid)}, not {shown(value)}.")
+    return value
