@@ -132,12 +132,14 @@ class OwnStream(SplitStream):
         self._met: Tensor | None = None  # [classes], which classes were met; None: all
         super().__init__(own.examples, seeds, tasks, examples, tuning=False, device=device)
 
-    def _cut(self, seed: int) -> list[Part]:  # noqa: ARG002
+    def cut(self, seed: int) -> list[Part]:  # noqa: ARG002
+        """Return the tasks of one run."""
         return self._own_parts
 
-    def _training_examples(self, task: int) -> Examples:
+    def training_examples(self, task: int) -> Examples:
+        """Return the training examples of a task."""
         self._met = None if int(self._first.max()) <= task else self._first <= task
-        return super()._training_examples(task)
+        return super().training_examples(task)
 
     def outputs(self, labels: Tensor) -> Tensor | None:
         """Return the outputs of the classes met so far, or of each example's own task."""
@@ -171,7 +173,7 @@ class OwnStream(SplitStream):
         for start in range(0, len(part.test), _TEST_ROWS):
             rows = part.test[start : start + _TEST_ROWS]
             labels = torch.from_numpy(part.test_labels[start : start + _TEST_ROWS])
-            inputs = torch.from_numpy(np.ascontiguousarray(self._images.test_images[rows]))
+            inputs = torch.from_numpy(np.ascontiguousarray(self.images.test_images[rows]))
             yield TestBatch(inputs.to(self.device), labels.to(self.device))
 
     def normalise(self, inputs: Tensor) -> Tensor:
@@ -207,7 +209,6 @@ class OwnBenchmark(Benchmark):
     to read the data is a ``place`` (see `engram.lab.settings`), and the path is no part of it.
     """
 
-    like: str  # the paper's benchmark whose settings of the methods are the presets here
     size: Callable[[Any], tuple[int, int]]  # tasks, and the examples of the longest
     address: Callable[[str], str]
     tuning_tasks: int = 0  # nobody has tasks to spare

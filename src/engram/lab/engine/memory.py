@@ -202,6 +202,7 @@ class Bank:
             "count": count,
             "per_task": per_task,
         }
+        self.planned = None  # which was for other examples than those that are staged
         policy = self.ledgers[0].policy
         if isinstance(policy, Selective):
             described = self._describe(policy) if described is None else described
