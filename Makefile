@@ -36,7 +36,7 @@ test-slow: $(STAMP)
 # with AVX2 and with SSE4, on one thread and on two (which wait asleep, for there are other workers).
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2
 SSE4 := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
-NUMERICAL := tests/engine tests/gradients tests/lab tests/rules $(wildcard tests/test_*.py)
+NUMERICAL := tests/engine tests/gradients tests/lab tests/penalties tests/rules $(wildcard tests/test_*.py)
 test-portable: $(STAMP)
 	@for threads in 1 2; do for instructions in "" "$(AVX2)" "$(SSE4)"; do \
 	  echo "On $$threads of its threads, with $${instructions:-its own instructions}:"; \

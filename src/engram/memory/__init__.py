@@ -4,6 +4,7 @@ README.md beside this file says how the pieces work together.
 """
 
 from engram.memory import old_pickles
+from engram.memory.columns import Ragged
 from engram.memory.examples import Erasure, Example, Sample
 from engram.memory.ledger import Ledger
 from engram.memory.memory import Memory
@@ -16,6 +17,7 @@ from engram.memory.policies import (
     Selective,
     register,
 )
+from engram.memory.ragged import RaggedStorage
 from engram.memory.slots import Moves
 from engram.memory.storage import IndexStorage, TensorStorage
 
@@ -30,6 +32,8 @@ __all__ = [
     "Memory",
     "Moves",
     "Policy",
+    "Ragged",
+    "RaggedStorage",
     "Reservoir",
     "Sample",
     "Selective",

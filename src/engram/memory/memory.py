@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engram.errors import EngramError, shown
+from engram.errors import EngramError, shown, unknown
 from engram.memory import files
-from engram.memory.columns import Batch, example_nbytes, finite_flag, first_not_finite, is_finite
+from engram.memory.columns import (
+    Batch,
+    example_nbytes,
+    finite_flag,
+    first_not_finite,
+    has_ragged,
+    is_finite,
+    one_by_one,
+)
 from engram.memory.examples import (
     Erasure,
     Example,
     Ids,
     Integers,
     Metadata,
+    Numbers,
     Sample,
     Tags,
     Where,
@@ -38,13 +47,19 @@ from engram.memory.files import (
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
 from engram.memory.policies import Policy, Selective, natural, policy_from_json, positive
-from engram.memory.sampling import Draws, draw
+from engram.memory.ragged import RaggedStorage
+from engram.memory.sampling import Draws, draw, draw_weighted, spread
 from engram.memory.selection import describe
-from engram.memory.slots import Indices, Moves
-from engram.memory.storage import Staged, TensorStorage
+from engram.memory.slots import MEASURES, Indices, Moves
+from engram.memory.storage import IndexStorage, Staged, TensorStorage
 
 _POOLED = 0  # stands for all tasks together
+_STRATA = ("class", "task")
 _MOST = 1024  # batches that are unsettled: what undoes them takes memory
+
+
+Collate: TypeAlias = Callable[[list[Any]], Any]
+"""Makes a batch of a list of examples, as a `DataLoader`'s ``collate_fn`` does."""
 
 
 class Prepared(NamedTuple):
@@ -69,8 +84,21 @@ class _Unsettled(NamedTuple):
     journal: Journal  # what undoes it in the ledger
 
 
-def _check_budget(max_bytes: int, nbytes: int) -> None:
-    if nbytes > max_bytes:
+def checked_collate(collate: Collate | None) -> Collate | None:
+    """Return the function, or refuse what is none."""
+    if collate is not None and not callable(collate):
+        raise EngramError(f"collate is {shown(collate)}; give a function of a list of examples.")
+    return collate
+
+
+def _default_collate(examples: list[Any]) -> Any:  # noqa: ANN401  # whatever they are made of
+    from torch.utils.data import default_collate
+
+    return default_collate(examples)
+
+
+def _check_budget(max_bytes: int | None, nbytes: int) -> None:
+    if max_bytes is not None and nbytes > max_bytes:
         raise EngramError(f"max_bytes is {max_bytes}, less than the {nbytes} bytes of one example.")
 
 
@@ -93,6 +121,16 @@ def _not_finite(tensors: list[Tensor]) -> EngramError:
     )
 
 
+def _check_how(by_task: object, stratify: object, weighted: object) -> None:
+    """Refuse ways to sample that there are not."""
+    if not isinstance(weighted, bool):
+        raise EngramError(f"weighted is {shown(weighted)}; it must be True or False.")
+    if stratify is not None and (not isinstance(stratify, str) or stratify not in _STRATA):
+        raise unknown("way to stratify", stratify, _STRATA)
+    if stratify is not None and by_task:
+        raise EngramError("by_task gives a sample of each task already; leave stratify out.")
+
+
 def _check_flag(valid: object) -> None:
     if not isinstance(valid, Tensor) or valid.dtype != torch.bool or valid.ndim:
         raise EngramError(
@@ -109,6 +147,14 @@ def _load_erasures(records: Any) -> list[Erasure]:  # noqa: ANN401  # JSON
     return erasures
 
 
+def _least_version(state: Mapping[str, Any]) -> int:
+    """Return the oldest version of a file whose readers know all that a state holds."""
+    ledger = state["ledger"]
+    ragged = state["storage"]["kind"] == RaggedStorage.kind
+    newer = ragged or "max_age" in ledger or not ledger["filing"].keys().isdisjoint(MEASURES)
+    return 3 if newer else 1
+
+
 def _plural(name: str, count: int) -> str:
     return name if count == 1 else f"{name}es" if name.endswith("h") else f"{name}s"
 
@@ -122,6 +168,11 @@ class Memory:
 
     An example that was erased is gone: its row is overwritten, its id never enters again, and the
     record of it, in ``erasures``, is saved with the memory.
+
+    With ``max_age`` examples grow old: the age of one is the largest task number that has come,
+    less its own, or with ``age_by="time"`` the latest of the ``times``, less its own. One whose age
+    is above ``max_age`` is let go by the batch that makes it so, before anything of that batch is
+    kept. An example that comes too late is passed over.
 
     Values that are not finite are refused, unless ``allow_nonfinite`` says otherwise. That is not
     saved with the memory.
@@ -141,6 +192,10 @@ class Memory:
     ('withdrawn', 6)
     """
 
+    collate: Collate | None = None
+    """Makes a batch of the examples of a sample; None for columns as they were added."""
+    _chooses_storage = False
+
     def __init__(
         self,
         policy: Policy,
@@ -150,6 +205,9 @@ class Memory:
         max_bytes: int | None = None,
         seed: int = 0,
         allow_nonfinite: bool = False,
+        max_age: float | None = None,
+        age_by: Literal["task", "time"] = "task",
+        collate: Collate | None = None,
     ) -> None:
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
@@ -158,8 +216,12 @@ class Memory:
         if not isinstance(allow_nonfinite, bool):
             given = shown(allow_nonfinite)
             raise EngramError(f"allow_nonfinite is {given}; it must be True or False.")
-        ledger = Ledger(policy, max_examples=max_examples, seed=seed)
+        ledger = Ledger(
+            policy, max_examples=max_examples, seed=seed, max_age=max_age, age_by=age_by
+        )
         self.storage = TensorStorage() if storage is None else storage
+        self._chooses_storage = storage is None
+        self.collate = checked_collate(collate)
         # One lock for whatever reads or changes the memory: a second one could be taken before it
         # by one thread and after it by another.
         self._lock = ledger.lock = self.storage.lock
@@ -200,10 +262,26 @@ class Memory:
         return len(self._ledger)
 
     @property
+    def max_age(self) -> float | None:
+        """How old an example may become: see the class."""
+        return self._ledger.max_age
+
+    @property
+    def age_by(self) -> str:
+        """What ages are counted in, ``"task"`` or ``"time"``."""
+        return self._ledger.age_by
+
+    @property
     def available(self) -> int:
         """How many examples may be sampled: all held, or those of the tasks that have ended."""
         self._finish()
         return self._ledger.available
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether any example was given a weight."""
+        self._finish()
+        return self._ledger.weights is not None
 
     @property
     def nbytes(self) -> int:
@@ -220,16 +298,30 @@ class Memory:
         labels: Integers | None = None,
         ids: Ids | None = None,
         tags: Tags | Sequence[Tags | None] | None = None,
+        weights: Numbers | None = None,
+        times: float | Numbers | None = None,
     ) -> None:
         """Offer a batch; the policy decides what stays. O(batch), whatever the memory holds.
 
         ``labels`` are by default a tuple's last tensor, if that is one-dimensional and of integers.
         ``ids`` are strings, or integers of at most 512 bits; one that is held already is updated,
         one that was erased is passed over. ``tags`` are JSON scalars by name: one mapping for all,
-        or one for each example. Tensors may be of any dtype whose values torch can copy; values
-        that are not finite are refused unless the memory was made to allow them.
+        or one for each example. ``weights`` are numbers above 0, 1 for examples that are given
+        none; ``times`` are numbers on any scale, one for all or one for each example. Tensors may
+        be of any dtype whose values torch can copy; values that are not finite are refused unless
+        the memory was made to allow them.
         """
-        self.file(self.prepare(batch, tasks=tasks, labels=labels, ids=ids, tags=tags))
+        self.file(
+            self.prepare(
+                batch,
+                tasks=tasks,
+                labels=labels,
+                ids=ids,
+                tags=tags,
+                weights=weights,
+                times=times,
+            )
+        )
 
     def prepare(
         self,
@@ -239,6 +331,8 @@ class Memory:
         labels: Integers | None = None,
         ids: Ids | None = None,
         tags: Tags | Sequence[Tags | None] | None = None,
+        weights: Numbers | None = None,
+        times: float | Numbers | None = None,
     ) -> Prepared:
         """Refuse a batch that `add` would refuse, and change nothing; `file` does the rest of it.
 
@@ -248,19 +342,55 @@ class Memory:
         """
         with self._lock:
             self._finish()
+            if self._chooses_storage and not self.storage.rows:
+                self._choose_storage(has_ragged(batch))
             tensors = self.storage.check(batch)
             labels = self.storage.labels(batch) if labels is None else labels
-            size = tensors[0].shape[0]
+            size = len(tensors[0])
+            sizes = None if self.max_bytes is None else self.storage.sizes(tensors)
             described = None
             if isinstance(self.policy, Selective) and size:
                 described = describe(self.policy, batch, size)
             metadata = self._ledger.prepare(
-                tasks, labels, ids, tags, count=size, described=described
+                tasks,
+                labels,
+                ids,
+                tags,
+                count=size,
+                weights=weights,
+                times=times,
+                sizes=sizes,
+                described=described,
             )
-            if self.max_bytes is not None and not self.storage.rows:
+            if sizes is not None:
+                _check_budget(self.max_bytes, max(sizes, default=0))
+            elif self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
             finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
             return Prepared(batch, tensors, metadata, size, self.storage.examples, finite)
+
+    def _choose_storage(self, ragged: bool) -> None:
+        """Let the storage be of the kind that the first batch needs, where none was given."""
+        kind = RaggedStorage if ragged else TensorStorage
+        if type(self.storage) is not kind:
+            storage = kind(self.storage.device)
+            storage.lock = self._lock
+            self.storage = storage
+
+    def present(self, prepared: Prepared) -> Batch:
+        """Return a batch as a sample of it will be, so that a model may be trained on it first.
+
+        Indices become what they point at, and ``collate`` puts the examples together.
+        """
+        storage = self.storage
+        if isinstance(storage, IndexStorage):
+            return self._collated(storage.at(prepared.tensors[0]), self.collate)
+        return self._collated(prepared.batch, self.collate)
+
+    def _collated(self, batch: Batch, collate: Collate | None) -> Batch:
+        if isinstance(self.storage, IndexStorage) and self.storage.dataset is not None:
+            return (collate or _default_collate)(batch)
+        return batch if collate is None else collate(one_by_one(batch))
 
     def file(self, prepared: Prepared, *, valid: Tensor | None = None) -> None:
         """Add what `prepare` has checked: all of it or, where it is interrupted, nothing.
@@ -316,7 +446,8 @@ class Memory:
             if prepared.finite is not None:
                 valid = valid.to(prepared.finite.device) & prepared.finite
             device = self.storage.device_for(prepared.tensors)
-            if device.type != "cpu" or valid.is_cpu:
+            waits = self.storage.waits_for_flags
+            if not waits and (device.type != "cpu" or valid.is_cpu):
                 valid = valid.to(device)
                 return True, valid & self._unsettled[-1].valid if self._unsettled else valid
             self._settle()
@@ -427,9 +558,14 @@ class Memory:
         if rows and rows == self._ledger.capacity:
             return
         self._ledger.note(vars(self.storage).update, dict(vars(self.storage)))
+        packed = isinstance(self.storage, RaggedStorage)
         if self.max_bytes is not None and not rows:
-            self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
-        rows = self._ledger.rows(max(needed, 2 * rows), at_once=self.max_bytes is not None)
+            if packed:
+                self._ledger.restrict_bytes(self.max_bytes)
+            else:
+                self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
+        at_once = self.max_bytes is not None and not packed
+        rows = self._ledger.rows(max(needed, 2 * rows), at_once=at_once)
         self.storage.resize(rows, prepared.batch)
 
     def end_task(self) -> None:
@@ -439,27 +575,66 @@ class Memory:
             self._ledger.end_task()
 
     @overload
-    def sample(self, count: int, by_task: Literal[False] = False) -> Sample | None: ...
+    def sample(
+        self,
+        count: int,
+        by_task: Literal[False] = False,
+        *,
+        stratify: Literal["class", "task"] | None = None,
+        weighted: bool = False,
+        collate: Collate | None = None,
+    ) -> Sample | None: ...
     @overload
-    def sample(self, count: int, by_task: Literal[True]) -> dict[int, Sample] | None: ...
-    def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
+    def sample(
+        self,
+        count: int,
+        by_task: Literal[True],
+        *,
+        stratify: None = None,
+        weighted: bool = False,
+        collate: Collate | None = None,
+    ) -> dict[int, Sample] | None: ...
+    def sample(
+        self,
+        count: int,
+        by_task: bool = False,
+        *,
+        stratify: Literal["class", "task"] | None = None,
+        weighted: bool = False,
+        collate: Collate | None = None,
+    ) -> Sample | dict[int, Sample] | None:
         """Return ``count`` examples drawn without replacement, in a random order.
 
         All of them, in the order of their slots, if there are no more. With ``by_task``: up to
-        ``count`` of each task. None where nothing is available.
+        ``count`` of each task. With ``stratify``: ``count`` in all, equally many of each class or
+        task; of one that has fewer all, and more of the others. With ``weighted``: one after
+        another, each in proportion to the weights of those that are left. ``collate`` makes a
+        batch of the list of examples, in place of the memory's own. None where nothing is
+        available.
         """
+        _check_how(by_task, stratify, weighted)
+        collate = self.collate if collate is None else checked_collate(collate)
         with self._lock:
             self._finish()
-            draws = self._draw(count, by_task, in_order=False)
-            samples = {task: self._read(slots) for task, slots in draws.items()}
+            if stratify is None:
+                draws = self._draw(count, by_task, in_order=False, weighted=weighted)
+            else:
+                draws = self._draw_stratified(count, stratify, weighted)
+            samples = {task: self._read(slots, collate) for task, slots in draws.items()}
         if by_task:
             return samples or None
         return samples.get(_POOLED)
 
     def references(
-        self, count: int, *, by_task: bool, with_tasks: bool
-    ) -> list[tuple[Batch, Tensor | None]]:
-        """Return the batches of a `sample`, and their tasks if asked for.
+        self,
+        count: int,
+        *,
+        by_task: bool,
+        with_tasks: bool,
+        with_weights: bool = False,
+        weighted: bool = False,
+    ) -> list[tuple[Batch, Tensor | None, Tensor | None]]:
+        """Return the batches of a `sample`, and their tasks and weights if asked for.
 
         That is all that a training step looks at; the rest of a sample takes it a fifth longer. As
         it reads each batch in one pass, the examples come in the order of their slots: so they are
@@ -471,29 +646,60 @@ class Memory:
             with_tasks = with_tasks and self._ledger.has_tasks
             return [
                 (
-                    read(place(slots)),
+                    self._collated(read(place(slots)), self.collate),
                     place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
+                    self._weights(slots) if with_weights else None,
                 )
-                for slots in self._draw(count, by_task, in_order=True).values()
+                for slots in self._draw(count, by_task, in_order=True, weighted=weighted).values()
             ]
 
-    def _draw(self, count: int, by_task: bool, *, in_order: bool) -> dict[int, Tensor]:
+    def _weights(self, slots: Tensor) -> Tensor | None:
+        """Return the weights of some slots, on the storage's device; None where there are none."""
+        weights = self._ledger.weights
+        if weights is None:
+            return None
+        return self.storage.place(torch.from_numpy(weights[slots.numpy()]).float())
+
+    def _draw(
+        self, count: int, by_task: bool, *, in_order: bool, weighted: bool = False
+    ) -> dict[int, Tensor]:
         """Return slots drawn without replacement: of each task, or of all; none of nothing."""
         if type(count) is not int or count < 0:
             count = natural("count", count)
         available = self._ledger.available
         if not available:
             return {}
-        if not by_task:
+        if not by_task and not weighted:
             return {_POOLED: self._draws.take(count, available, in_order=in_order)}
-        draws = {
-            task: slots[draw(len(slots), count, self._draws.generator, shuffle=True)]
-            for task, slots in self._ledger.slots_by_task().items()
-        }
+        groups = self._ledger.slots_by_task() if by_task else {_POOLED: np.arange(available)}
+        draws = {task: self._choose(slots, count, weighted) for task, slots in groups.items()}
         return {
             task: torch.from_numpy(np.sort(slots) if in_order else slots)
             for task, slots in draws.items()
         }
+
+    def _draw_stratified(self, count: int, by: str, weighted: bool) -> dict[int, Tensor]:
+        """Return slots drawn without replacement, equally many of each class or task."""
+        count, ledger, generator = natural("count", count), self._ledger, self._draws.generator
+        if not ledger.available:
+            return {}
+        found = ledger.slots_by_task() if by == "task" else ledger.slots_by_label()
+        if count >= ledger.available:
+            return {_POOLED: torch.arange(ledger.available, device="cpu")}
+        groups = [*found.values()]
+        shares = spread(count, np.array([len(slots) for slots in groups]), generator).tolist()
+        chosen = [
+            self._choose(slots, share, weighted)
+            for slots, share in zip(groups, shares, strict=True)
+        ]
+        return {_POOLED: torch.from_numpy(generator.permutation(np.concatenate(chosen)))}
+
+    def _choose(self, slots: Indices, count: int, weighted: bool) -> Indices:
+        """Return some of these slots, in a random order; all in order if there are no more."""
+        weights = self._ledger.weights if weighted else None
+        if weights is None:
+            return slots[draw(len(slots), count, self._draws.generator, shuffle=True)]
+        return slots[draw_weighted(weights[slots], count, self._draws.generator)]
 
     def _columns(self) -> list[Tensor]:
         """Return the tasks, the labels and the numbers by slot, as tensors on the host."""
@@ -503,15 +709,16 @@ class Memory:
             self._table = self._ledger.table
         return self._views
 
-    def _read(self, slots: Tensor) -> Sample:
+    def _read(self, slots: Tensor, collate: Collate | None = None) -> Sample:
         ledger, place = self._ledger, self.storage.place
-        batch = self.storage.read(place(slots))
+        batch = self._collated(self.storage.read(place(slots)), collate)
         tasks, labels, numbers = (column.index_select(0, slots) for column in self._columns())
         return Sample(
             batch,
             place(tasks) if ledger.has_tasks else None,
             place(labels) if ledger.has_labels else None,
             numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
+            self._weights(slots),
         )
 
     def examples(self) -> Iterator[Example]:
@@ -620,14 +827,21 @@ class Memory:
         max_bytes, stored = state["max_bytes"], state["storage"]
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
-        lengths = {len(rows) for rows in stored["rows"].values()}
+        lengths = {len(rows) for rows in stored.get("lengths", stored["rows"]).values()}
         shapeless = not lengths or stored["structure"] is None
         if lengths - {len(ledger)} or (len(ledger) and shapeless):
             raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
-        rows = ledger.rows(len(ledger), at_once=max_bytes is not None)
+        ragged = stored["kind"] == RaggedStorage.kind
+        if self._chooses_storage and not self.storage.rows:
+            self._choose_storage(ragged)
+        rows = ledger.rows(len(ledger), at_once=max_bytes is not None and not ragged)
         filled = object.__new__(type(self.storage))
         vars(filled).update(vars(self.storage))
         filled.load_state_dict(stored, rows)
+        if isinstance(filled, RaggedStorage) and max_bytes is not None and len(ledger):
+            sizes = ledger.sizes
+            own = filled.nbytes_of(range(len(ledger)))
+            refuse_unless("sizes", sizes is not None and sizes.tolist() == own)
         return vars(filled)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -637,7 +851,8 @@ class Memory:
         """
         with self._lock:  # no row may change between the checksum and the writing
             self._settle()
-            files.write(path, self._state())
+            state = self._state()
+            files.write(path, state, _least_version(state))
 
     @classmethod
     def load(
@@ -647,11 +862,13 @@ class Memory:
         *,
         storage: TensorStorage | None = None,
         allow_nonfinite: bool = False,
+        collate: Collate | None = None,
     ) -> Memory:
         """Return the memory that `save` wrote; it goes on as the saved one would have, bit for bit.
 
         ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
-        of the same data. ``allow_nonfinite`` is for what is added from now on.
+        of the same data. ``allow_nonfinite`` is for what is added from now on; ``collate`` is a
+        function, and not saved.
         """
         with UntrustedInput():
             state = files.read(path)
@@ -660,11 +877,14 @@ class Memory:
                     f"The memory {path} holds indices into data; give storage=IndexStorage(data)."
                 )
             policy = policy_from_json(state["ledger"]["policy"])
+            kind = RaggedStorage if state["storage"]["kind"] == "ragged" else TensorStorage
             memory = cls(
                 policy,
-                TensorStorage(device) if storage is None else storage,
+                kind(device) if storage is None else storage,
                 allow_nonfinite=allow_nonfinite,
+                collate=collate,
             )
+            memory._chooses_storage = storage is None
             memory.load_state_dict(state)
             return memory
 
@@ -676,7 +896,8 @@ class Memory:
             return {**parts, **copy.deepcopy(changing), "storage": copy.copy(self.storage)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        # What a pickle of an earlier version does not have is as in a new memory.
+        vars(self).update(vars(Memory(state["policy"])) | state)
         self._lock = self._ledger.lock = self.storage.lock
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Memory:

@@ -1,6 +1,6 @@
 """Streams of tasks, and the data under them."""
 
-from engram.lab.benchmarks.own_data import OwnBenchmark
+from engram.lab.benchmarks.own_data import OwnBenchmark, OwnSettings
 from engram.lab.benchmarks.permuted_mnist import (
     PRESETS,
     Mnist,
@@ -39,6 +39,7 @@ __all__ = [
     "ImageSettings",
     "Mnist",
     "OwnBenchmark",
+    "OwnSettings",
     "Part",
     "PermutedMnist",
     "Preset",

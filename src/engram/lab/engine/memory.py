@@ -191,8 +191,10 @@ class Bank:
         """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
-        many of each finished task, a part of the batch for each. A policy that looks at the
-        examples is shown those that are staged, unless what it said of them is given.
+        many of each finished task, a part of the batch for each. Of several passes over a task's
+        examples the first alone offers them to the memory, which so holds each of them once. A
+        policy that looks at the examples is shown those that are staged, unless what it said of
+        them is given.
         """
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
@@ -208,13 +210,22 @@ class Bank:
             described = self._describe(policy) if described is None else described
             self._request["described"] = described
         said = None if described is None else described.cpu().numpy()
-        coming = labels.cpu().numpy()
+        visited = labels.cpu().numpy()
+        coming = visited[:, : visited.shape[1] // self.stream.passes]
         if self.ledgers[0].policy.include_current:
             reads, kept = read_growing(
-                self.ledgers, self.seeds, task, coming, batch_size, count, self._capacity, said
+                self.ledgers,
+                self.seeds,
+                task,
+                coming,
+                batch_size,
+                count,
+                self._capacity,
+                passes=self.stream.passes,
+                described=said,
             )
         else:
-            steps = -(-coming.shape[1] // batch_size)
+            steps = -(-visited.shape[1] // batch_size)
             reads = (
                 read_by_task(self.ledgers, count, self._capacity)
                 if per_task
@@ -228,7 +239,8 @@ class Bank:
     def _describe(self, policy: Selective) -> Tensor:
         """Return what a policy says of the staged examples, [R, N, k], on the host."""
         staged = self._staged_store().part(slice(self._capacity, None))
-        said = []
+        once = slice(staged.length // self.stream.passes)  # the first pass has them all, in order
+        staged, said = staged.part(once), []
         for stored, labels in zip(staged["inputs"], staged["labels"], strict=True):
             parts = [
                 describe(policy, (self.stream.normalise(few.unsqueeze(0))[0], of), len(of))

@@ -147,9 +147,13 @@ def read_growing(
     batch_size: int,
     count: int,
     capacity: int,
+    *,
+    passes: int = 1,
     described: Described | None = None,
 ) -> tuple[Reads | None, Slots]:
     """Play a task through memories that take in every batch as soon as it has been learned.
+
+    Of several passes the first fills them, and all of them read.
 
     Returns the reads, in which ``capacity`` + i is example i of the task, and the slot that each of
     its examples goes to after its batch's step (-1: not kept), [R, N]. ``labels`` is [R, N], and
@@ -161,9 +165,11 @@ def read_growing(
     ):
         source = generator(seed, "reference", task)
         steps, held = [], np.arange(capacity)  # whose example is in each slot
-        for start in range(0, len(mine), batch_size):
+        for start in range(0, passes * len(mine), batch_size):
             steps.append(held[ledger.draw(count, source)])
             part = slice(start, start + batch_size)
+            if start >= len(mine):
+                continue
             said = None if described is None else described[run, part]
             slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part], described=said)
             fill_slots(held, slots[part], capacity + start)

@@ -67,6 +67,7 @@ class Replay(Method):
     """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
 
     settings: ReplaySettings
+    rule: Rule
 
     def __init__(self, setup: Setup, settings: ReplaySettings, rule: Rule) -> None:
         super().__init__(setup, settings)
@@ -76,8 +77,7 @@ class Replay(Method):
         self.pads = rule.reference == "per task"
         stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
-        shown = stream.examples * stream.passes
-        per_task = min(settings.memory_per_class * stream.classes_per_task, shown)
+        per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
         capacity = per_task * stream.tasks
         policy = policy_named(
             settings.memory, per_class=settings.memory_per_class, capacity=capacity
