@@ -37,18 +37,7 @@ register("half", Half)
 """
 
 
-@pytest.fixture(autouse=True)
-def _apart(monkeypatch):
-    """Let what a test registers and loads be forgotten after it."""
-    for registry in plugins.REGISTRIES.values():
-        monkeypatch.setattr(registry, "_held", dict(registry._held))
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv(plugins.FILES, "")
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("plugins_apart")
 
 
 @pytest.fixture
@@ -266,6 +255,7 @@ def test_a_registry_keeps_what_its_check_returns():
         del plugins.REGISTRIES["rules-of-a-test"]
 
 
+@pytest.mark.slow
 def test_a_command_trains_with_a_plugin_in_its_workers(write, tmp_path):
     file = write("half.py")
     words = ["run", "permuted-mnist", "half", "--seeds", "1", "--tasks", "1", "--examples", "20"]
