@@ -261,7 +261,9 @@ class Learner:
     ) -> Mix:
         """Learn from one batch, and offer it to the memory.
 
-        A batch that the memory cannot take is refused before anything is learnt from it.
+        A batch that the memory cannot take is refused before anything is learnt from it. So is one
+        with examples of subjects that the memory blocks; where it skips them, they are left out of
+        the step as well.
 
         Args:
             batch: tensors with one row an example, or one dict of such tensors. A column may be a
@@ -303,7 +305,8 @@ class Learner:
                 times=times,
             )
             if not own.size:
-                raise EngramError("A batch must hold at least one example; this one holds none.")
+                none = "none that is not of a blocked subject" if own.skipped else "none"
+                raise EngramError(f"A batch must hold at least one example; this one holds {none}.")
             if check is False and own.finite is not None and not own.finite:
                 raise EngramError(
                     "The batch holds a value that is not finite, which the memory does not take; "

@@ -4,6 +4,7 @@ README.md beside this file says how the pieces work together.
 """
 
 from engram.memory import old_pickles
+from engram.memory.blocks import Block
 from engram.memory.columns import Ragged
 from engram.memory.examples import Erasure, Example, Sample
 from engram.memory.ledger import Ledger
@@ -22,6 +23,7 @@ from engram.memory.slots import Moves
 from engram.memory.storage import IndexStorage, TensorStorage
 
 __all__ = [
+    "Block",
     "ClassRing",
     "ClassSample",
     "Erasure",

@@ -41,6 +41,7 @@ from engram.memory.policies import (
     policy_to_json,
     positive,
 )
+from engram.memory.resizing import Kept, choose
 from engram.memory.sampling import draw
 from engram.memory.selection import Described, Descriptions
 from engram.memory.slots import (
@@ -139,6 +140,11 @@ class Ledger:
     def capacity(self) -> int | None:
         """The most examples that can be held at a time; None where there is no bound."""
         return self._max_examples if self.policy.by_class else self._groups.limit
+
+    @property
+    def max_examples(self) -> int | None:
+        """The budget in examples."""
+        return self._max_examples
 
     @property
     def available(self) -> int:
@@ -394,6 +400,90 @@ class Ledger:
         held = self._max_examples
         self._max_examples = max_examples if held is None else min(held, max_examples)
         self._groups.limit = min(self._groups.limit, self._max_examples)
+
+    def resized(
+        self,
+        policy: Policy,
+        max_examples: int | None,
+        max_bytes: int | None = None,
+        sizes: list[int] | None = None,
+    ) -> tuple[Ledger, Indices]:
+        """Return another ledger that goes on with a policy and budget, and who stays, by slot here.
+
+        See `Memory.resize` for who does. Nothing changes here.
+        """
+        with self.lock:
+            self.finish()
+            check_policy(policy)
+            if policy.by_class and len(self) and not self.has_labels:
+                raise EngramError(
+                    f"{type(policy).__name__} keeps examples by class, and the memory's have no "
+                    "labels."
+                )
+            new = Ledger(
+                policy, max_examples=max_examples, max_age=self.max_age, age_by=self.age_by
+            )
+            new._generator = copy.deepcopy(self._generator)
+            new._erased, new._next_id, new._newest = {**self._erased}, self._next_id, self._newest
+            sizes = [0] * len(self) if sizes is None else sizes
+            groups = self._chosen_groups(policy, new)
+            for group in groups:
+                new._groups.restore(group.key, group.limit, group.seen, group.slots)
+            count = sum(len(group.slots) for group in groups)
+            nbytes = sum(sizes[slot] for group in groups for slot in group.slots)
+            while (max_examples is not None and count > max_examples) or (
+                max_bytes is not None and nbytes > max_bytes
+            ):
+                leaving = new._groups.evict(new._generator.random())
+                count, nbytes = count - 1, nbytes - sizes[leaving]  # type: ignore[index]
+            slots = new._take_slots(self, sizes if max_bytes is not None else None)
+            new._max_bytes = max_bytes
+            new.journal.clear()
+            new._seeded = new._generator.bit_generator.state
+            return new, slots
+
+    def _chosen_groups(self, policy: Policy, new: Ledger) -> list[Kept]:
+        """Return the groups that another policy makes of what is held."""
+        slots, times = self._slots, self.times
+        groups = [
+            Kept(key, own.limit, own.seen, [slots.slot_of[id] for id in own.members])
+            for key, own in self._groups.items()
+        ]
+
+        def arrival(slot: int) -> tuple[float, ...]:
+            time = 0.0 if times is None or math.isnan(times[slot]) else float(times[slot])
+            number = slots.ids[slot] if slots.numeric else 0
+            return slots.columns.tasks[slot], time, number  # type: ignore[return-value]
+
+        def key_of(slot: int) -> Key:
+            return slots.key(slot) if policy.by_class else _POOL
+
+        limits = self._groups.limit, new._groups.limit
+        return choose(groups, self.policy, policy, limits, key_of, arrival, new._generator)
+
+    def _take_slots(self, other: Ledger, sizes: list[int] | None) -> Indices:
+        """Enter the members of the groups, which are slots of another ledger, under their ids."""
+        held, old = self._slots, other._slots
+        members: list[int] = []
+        for _, group in self._groups.items():
+            own: list[Any] = [*group.members]
+            members += own
+            group.members = type(group.members)(old.ids[slot] for slot in own)
+        kept = sorted(members)
+        measures = {name: column[kept].tolist() for name, column in old.measured_columns().items()}
+        measures.pop("sizes", None)
+        if sizes is not None:
+            measures["sizes"] = [float(sizes[slot]) for slot in kept]
+        held.expect(old.ids)
+        held.expect_measures(measures, len(kept))
+        for place, slot in enumerate(kept):
+            task, label = old.key(slot)
+            held.append((place, old.ids[slot], task, label, old.tags[slot], 0.0))
+        held.settle(len(kept))
+        if not self.policy.include_current:
+            available = len(old.ids) if other.policy.include_current else old.sealed
+            held.sealed = sum(slot < available for slot in kept)
+        return np.array(kept, np.int64)
 
     # The parts of a change, for a memory that changes its storage with it.
 
@@ -673,7 +763,7 @@ class Ledger:
             "tags": to_bytes(tags),
             "groups": np.array(rows, np.int64).reshape(-1, 5),
             "members": np.array(members, np.int64),
-            **{name: own.copy() for name in MEASURES if (own := slots.measure(name)) is not None},
+            **{name: column.copy() for name, column in slots.measured_columns().items()},
             **({} if self._max_bytes is None else {"max_bytes": self._max_bytes}),
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +17,18 @@ from engram.app.cli.options import (
     DeterministicOption,
     DeviceOption,
     ExamplesOption,
+    ExecutorOption,
+    GpusOption,
     JsonOption,
     PluginOption,
     SetOption,
+    SharedOption,
+    ShipOption,
+    SlurmOption,
     StoreOption,
+    TrustOption,
+    WorkersOption,
+    cluster_of,
     use_data,
     use_plugins,
 )
@@ -79,6 +88,13 @@ def tune(
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
     json: JsonOption = False,
 ) -> None:
     """Choose a method's settings on tasks that no run trains on.
@@ -105,7 +121,15 @@ def tune(
             deterministic,
             tuple(map(str, plugins or ())),
         )
-        code = choose(request, store=store, as_json=json, checkpoint_every=checkpoint_every)
+        code = choose(
+            request,
+            store=store,
+            as_json=json,
+            checkpoint_every=checkpoint_every,
+            cluster=cluster_of(
+                executor, workers, gpus_per_worker, shared, ship_data, trust_plugins, slurm
+            ),
+        )
         raise typer.Exit(code)
 
 
@@ -129,6 +153,13 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, on what, for how long; no run.")
     ] = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
 ) -> None:
     """Run what the store lacks of a study, then write the report.
 
@@ -147,6 +178,16 @@ def reproduce(
             seeds=seeds,
             dry_run=dry_run,
             checkpoint_every=checkpoint_every,
+            cluster=partial(
+                cluster_of,
+                executor,
+                workers,
+                gpus_per_worker,
+                shared,
+                ship_data,
+                trust_plugins,
+                slurm,
+            ),
             plugins=tuple(map(str, plugins or ())),
         )
         raise typer.Exit(code)

@@ -18,10 +18,18 @@ from engram.app.cli.options import (
     DeterministicOption,
     DeviceOption,
     ExamplesOption,
+    ExecutorOption,
+    GpusOption,
     JsonOption,
     PluginOption,
     SetOption,
+    SharedOption,
+    ShipOption,
+    SlurmOption,
     StoreOption,
+    TrustOption,
+    WorkersOption,
+    cluster_of,
     recording,
     use_data,
     use_plugins,
@@ -63,6 +71,13 @@ def run(
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
     record: Annotated[
         str | None,
         typer.Option(
@@ -116,12 +131,15 @@ def run(
             return
         runs.check_seeds(seeds)
         runs.check_interval(checkpoint_every)
+        cluster = cluster_of(
+            executor, workers, gpus_per_worker, shared, ship_data, trust_plugins, slurm
+        )
         if tensorboard is not None:
             report.check_log_folder(tensorboard)
             with importing():
                 report.check_tensorboard()
         specs = specify(request)
-        place = runs.resolve_device(device)
+        place = cluster.device(device)
         runs.check_disk(store, specs[0].tasks, seeds * len(specs))
         # Data that is missing is found out before there is a store.
         addresses = [
@@ -138,10 +156,11 @@ def run(
                 again=again,
                 record_every=request.record_every,
                 deterministic=deterministic,
+                workers=cluster.workers or 1,
             )
             if not units:
                 print("All of it is in the store already.", file=sys.stderr)
-            with training(units, checkpoint_every) as listener:
+            with training(units, checkpoint_every, cluster) as listener:
                 failures = runs.execute(
                     units,
                     opened,
@@ -150,6 +169,7 @@ def run(
                     command=request.command,
                     listener=listener,
                     checkpoint_every=checkpoint_every,
+                    cluster=cluster,
                 )
             rows = [row for each in addresses if (row := opened.newest(each)) is not None]
         stored = "Stopped: what is finished is stored, and the same command shows and plots it."

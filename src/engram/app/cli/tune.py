@@ -32,6 +32,7 @@ def tune(
     store: Path,
     as_json: bool = False,
     checkpoint_every: float = CHECKPOINT_EVERY,
+    cluster: runs.Cluster = runs.LOCAL,
 ) -> int:
     """Run every trial that the store does not have, store the choice and print it.
 
@@ -47,15 +48,20 @@ def tune(
         passes=request.passes,
         overrides=parse_settings(request.settings),
     )
-    device = runs.resolve_device(request.device)
+    device = cluster.device(request.device)
     runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
     specs[0].identity()  # missing data is reported before there is a store
     with runs.Store(store) as opened:
         seeds = range(request.seeds)
         units = runs.plan_units(
-            specs, seeds, opened, device=device, deterministic=request.deterministic
+            specs,
+            seeds,
+            opened,
+            device=device,
+            deterministic=request.deterministic,
+            workers=cluster.workers or 1,
         )
-        with training(units, checkpoint_every) as listener:
+        with training(units, checkpoint_every, cluster) as listener:
             failures = runs.execute(
                 units,
                 opened,
@@ -64,6 +70,7 @@ def tune(
                 command=request.command,
                 listener=listener,
                 checkpoint_every=checkpoint_every,
+                cluster=cluster,
             )
         if failures:
             print("Nothing is chosen: the same command tries what failed again.", file=sys.stderr)

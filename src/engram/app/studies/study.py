@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engram.app.report import value_text
+from engram.app.runs import LOCAL, Cluster
 from engram.errors import EngramError, shown, unknown
 from engram.lab import protocol
 from engram.lab.settings import Scalar
@@ -48,6 +49,7 @@ class Study:
     name: str
     title: str
     runs: tuple[Runs, ...]
+    cluster: Cluster = LOCAL  # where they are trained, if nothing else is asked for
 
 
 def study_names() -> list[str]:
@@ -98,7 +100,8 @@ def _read(source: _Source) -> Study:
         runs += _read(_source(name)).runs
     for number, given in enumerate(document.get("runs", ())):
         runs.append(_checked(_as_runs(given, number, source), number, source))
-    return Study(source.name.removesuffix(_ENDING), document["title"], tuple(runs))
+    cluster = _cluster(document.get("executor", {}), source)
+    return Study(source.name.removesuffix(_ENDING), document["title"], tuple(runs), cluster)
 
 
 def _not_toml(source: _Source, error: tomllib.TOMLDecodeError) -> EngramError:
@@ -184,6 +187,30 @@ _STUDY = {
     "include": _NAMES,
     "plugins": _Kind("a list of files", _texts),
     "runs": _Kind("a list of tables, [[runs]]", lambda value: isinstance(value, list)),
+    "executor": _Kind("a table, [executor]", lambda value: isinstance(value, dict)),
+}
+
+
+_SWITCH = _Kind("true or false", lambda value: isinstance(value, bool))
+
+
+_EXECUTOR = {
+    "name": _TEXT,
+    "workers": _NUMBER,
+    "gpus_per_worker": _Kind(
+        "a number from 0 to 1",
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    ),
+    "shared": _TEXT,
+    "ship_data": _SWITCH,
+    "trust_plugins": _SWITCH,
+    "slurm": _Kind(
+        "a table of whole numbers and texts",
+        lambda value: (
+            isinstance(value, dict)
+            and all(isinstance(each, str) or _count(each) for each in value.values())
+        ),
+    ),
 }
 
 
@@ -215,6 +242,19 @@ def _check_study(document: Mapping[str, Any], source: _Source) -> None:
             EngramError("A study must have runs, a table [[runs]] or more, or include others."),
             "runs",
         )
+
+
+def _cluster(given: Mapping[str, Any], source: _Source) -> Cluster:
+    """Return where a study says that it is to be trained; whether that is possible comes later."""
+    for name, value in given.items():
+        if name not in _EXECUTOR:
+            raise source.error(unknown("field", name, _EXECUTOR), name)
+        if not _EXECUTOR[name].fits(value):
+            raise source.error(_misfit(name, value, _EXECUTOR[name]), name)
+    chosen = {("executor" if name == "name" else name): value for name, value in given.items()}
+    if "shared" in chosen:
+        chosen["shared"] = Path(chosen["shared"]).expanduser().absolute()
+    return Cluster(**chosen)
 
 
 def _as_runs(given: Any, number: int, source: _Source) -> Runs:  # noqa: ANN401
