@@ -20,6 +20,8 @@ from engram.app.cli.options import (
     ExecutorOption,
     GpusOption,
     JsonOption,
+    NetworkOption,
+    NetworkSetOption,
     PluginOption,
     SetOption,
     SharedOption,
@@ -85,6 +87,8 @@ def tune(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -120,6 +124,8 @@ def tune(
             device,
             deterministic,
             tuple(map(str, plugins or ())),
+            network,
+            tuple(network_settings or ()),
         )
         code = choose(
             request,
@@ -148,6 +154,15 @@ def reproduce(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="A Python file that the study names a network of, and that may be executed.",
+        ),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     dry_run: Annotated[
@@ -189,6 +204,9 @@ def reproduce(
                 slurm,
             ),
             plugins=tuple(map(str, plugins or ())),
+            network=network,
+            network_settings=tuple(network_settings or ()),
+            trust=tuple(trust or ()),
         )
         raise typer.Exit(code)
 
