@@ -277,6 +277,29 @@ def report(
         write_page(store, out=out)
 
 
+@app.command("list")
+def list_(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND]...",
+            help="These alone: rules, policies, methods, benchmarks, networks.",
+        ),
+    ] = None,
+    plugins: PluginOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List rules, policies, methods, benchmarks and networks, ours and those of plugins.
+
+    The list says where each comes from; a rule of a plugin's is a method too.
+    """
+    with one_sentence():
+        with importing():
+            from engram.app.cli.listing import list_kinds
+        use_plugins(plugins)
+        list_kinds(kinds or [], as_json=json)
+
+
 @data_app.callback(invoke_without_command=True)
 def _listing(context: typer.Context, data: DataOption = None, json: JsonOption = False) -> None:
     """List the data sets, or fetch one.

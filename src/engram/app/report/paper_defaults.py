@@ -13,6 +13,7 @@ from engram.app.report.stand_ins import data_name, is_other, short_data
 from engram.app.report.summary import Setting, Summary
 from engram.app.runs import canonical
 from engram.errors import EngramError
+from engram.plugins import loading_nothing
 
 if TYPE_CHECKING:
     from engram.lab.protocol import Spec
@@ -143,7 +144,8 @@ class PaperDefaults:
 
     def _specified(self, benchmark: str, method: str) -> Mapping[str, Any]:
         try:
-            spec = self._specify(benchmark, method)
+            with loading_nothing():  # a result's names are nobody's order to run code
+                spec = self._specify(benchmark, method)
         except EngramError:  # a result of another version's method: nothing is usual about it
             return {}
         usual: Mapping[str, Any] = json.loads(canonical(spec.description()))

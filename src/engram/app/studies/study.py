@@ -15,6 +15,7 @@ from engram.app.runs import LOCAL, Cluster
 from engram.errors import EngramError, shown, unknown
 from engram.lab import protocol
 from engram.lab.settings import Scalar
+from engram.plugins import use_files
 
 if TYPE_CHECKING:
     from engram.lab.networks import NetworkSource
@@ -105,6 +106,11 @@ def _read(source: _Source) -> Study:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; [[[[…
         raise EngramError(f"{source.name} is not TOML: {error}.") from None
     _check_study(document, source)
+    for file in document.get("plugins", ()):
+        try:
+            use_files([Path(source.name).parent / file])
+        except EngramError as error:
+            raise source.error(error, "plugins", file) from error
     runs: list[Runs] = []
     for name in document.get("include", ()):
         if name not in study_names():
@@ -198,6 +204,7 @@ _NUMBER = _Kind("a whole number of at least 1", _count)
 _STUDY = {
     "title": _TEXT,
     "include": _NAMES,
+    "plugins": _Kind("a list of files", _texts),
     "runs": _Kind("a list of tables, [[runs]]", lambda value: isinstance(value, list)),
     "executor": _Kind("a table, [executor]", lambda value: isinstance(value, dict)),
 }
