@@ -10,7 +10,16 @@ from engram.lab.engine.cuda_graphs import (
     unchecked,
 )
 from engram.lab.engine.memory import Bank, ExampleStore
-from engram.lab.engine.rows import ByRun, Objective, Rows, RuleByRun, absorbed, cross_entropy, gram
+from engram.lab.engine.rows import (
+    ByRun,
+    Objective,
+    Rows,
+    RuleByRun,
+    absorbed,
+    cross_entropy,
+    descend_along,
+    gram,
+)
 
 __all__ = [
     "TOGETHER",
@@ -27,6 +36,7 @@ __all__ = [
     "absorbed",
     "capturing",
     "cross_entropy",
+    "descend_along",
     "gram",
     "unchecked",
 ]

@@ -170,11 +170,20 @@ class Bank:
         self._staged = True
         return Examples(staged["inputs"], staged["labels"])
 
-    def plan(self, task: int, labels: Tensor, batch_size: int, count: int, per_task: bool) -> None:
+    def plan(
+        self,
+        task: int,
+        labels: Tensor,
+        batch_size: int,
+        count: int,
+        per_task: bool,
+        draws: int = 1,
+    ) -> None:
         """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
-        many of each finished task, a part of the batch for each.
+        many of each finished task, a part of the batch for each. Of several ``draws`` each is a
+        part as well, independent of the others.
         """
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
@@ -183,11 +192,11 @@ class Bank:
             "batch_size": batch_size,
             "count": count,
             "per_task": per_task,
-        }
+        } | ({} if draws == 1 else {"draws": draws})
         coming = labels.cpu().numpy()
         if self.ledgers[0].policy.include_current:
             reads, kept = read_growing(
-                self.ledgers, self.seeds, task, coming, batch_size, count, self._capacity
+                self.ledgers, self.seeds, task, coming, batch_size, count, self._capacity, draws
             )
         else:
             steps = -(-coming.shape[1] // batch_size)
@@ -195,10 +204,18 @@ class Bank:
                 read_by_task(self.ledgers, count, self._capacity)
                 if per_task
                 else read_pooled(
-                    self.ledgers, self.seeds, task, steps, count, self._capacity, self.device
+                    self.ledgers,
+                    self.seeds,
+                    task,
+                    steps * draws,
+                    count,
+                    self._capacity,
+                    self.device,
                 )
             )
             kept = kept_slots(self.ledgers, task, coming)
+        if reads is not None and draws > 1:
+            reads = reads.in_parts(draws)
         self.planned = ReplayPlan(reads, kept, self._capacity, self.device, self.dtype)
 
     def reference(self, step: int) -> Batch | None:
@@ -218,6 +235,24 @@ class Bank:
             return None
         rows, weights, groups = planned
         return store.read(rows, *names), weights, groups
+
+    def write(self, start: int, **columns: Tensor) -> None:
+        """Put columns [R, B, ...] beside the task's examples from number ``start`` on."""
+        staged = self._staged_store().part(slice(self._capacity, None))
+        for name, new in columns.items():
+            staged[name][:, start : start + new.shape[1]] = new
+
+    def staged(self, name: str) -> Tensor | None:
+        """Return a copy of a column of the current task's examples; None between tasks."""
+        if self._store is None or not self._staged:
+            return None
+        return self._store.part(slice(self._capacity, None))[name].clone()
+
+    def held(self, slots: Tensor) -> Batch:
+        """Return what is held in slots [R, B] of each run, between tasks."""
+        assert self._store is not None
+        inputs, labels = self._store.read(self._store.flat(slots), "inputs", "labels")
+        return self.stream.batch(inputs, labels)
 
     def end_task(self) -> None:
         """Make everything held available to the tasks that follow."""
