@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from engram.errors import EngramError, shown
+from engram.errors import EngramError, shown, unknown
 from engram.gradients import (
     Check,
     GroupChoice,
@@ -32,6 +32,7 @@ from engram.gradients import (
     ranks_of,
 )
 from engram.memory import Memory
+from engram.memory.examples import Metadata, checked_metadata
 from engram.penalties import Penalty
 from engram.rules import Current, Rule
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
-Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
+Loss: TypeAlias = Callable[..., Any]
 # What torch raises for a state that does not fit.
 _NO_STATE = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 # What torch's optimisers keep in the shape of the parameter.
@@ -63,8 +64,16 @@ _LIKE_THE_PARAMETER = {
 }
 
 
-def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tensor:  # noqa: ARG001
-    """Return the mean cross-entropy of ``model(*inputs)`` for a batch ``(*inputs, classes)``."""
+def cross_entropy(
+    model: nn.Module,
+    batch: Batch,
+    tasks: Tensor | None,  # noqa: ARG001
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Return the mean cross-entropy of ``model(*inputs)`` for a batch ``(*inputs, classes)``.
+
+    With weights w of the examples and their losses l it is sum(w * l) / sum(w).
+    """
     if not isinstance(batch, tuple) or len(batch) < 2:
         raise EngramError(
             "The default loss takes batches (*inputs, classes); for any other batch, give Learner "
@@ -73,7 +82,11 @@ def cross_entropy(model: nn.Module, batch: Batch, tasks: Tensor | None) -> Tenso
     *inputs, classes = batch
     outputs = model(*inputs)
     try:
-        return functional.cross_entropy(outputs, classes)
+        if weights is None:
+            return functional.cross_entropy(outputs, classes)
+        losses = functional.cross_entropy(outputs, classes, reduction="none")
+        weights = weights.view(-1, *[1] * (losses.dim() - 1)).expand_as(losses)
+        return (weights * losses).sum() / weights.sum()
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise EngramError(
             f"The model's outputs have no cross-entropy with the classes {shown(classes)}: "
@@ -112,7 +125,8 @@ class Learner:
             learns from the gradient that the step takes without it.
         loss: ``loss(model, batch, tasks)`` gives a scalar, or a pair of a scalar and the value
             >= 0 that the rule compares instead. ``tasks`` is an int64 tensor with the task of
-            each example, or None where there are no tasks.
+            each example, or None where there are no tasks. One that has a parameter ``weights``
+            is given the examples' weights by that name, where they have any.
         reference_batch: how many examples of the memory each step looks at, at most; of each
             task for a rule that wants its rows by task.
         micro_batch: a batch, or a sample of the memory, of more examples goes through the model in
@@ -129,6 +143,9 @@ class Learner:
             waits for the answer: from a bad step on neither weights nor memory change, and
             after so many steps the error is raised (or by ``settle``, ``end_task`` and
             ``state_dict``). 0 is for no check. See `GradientMixer` for what an optimiser keeps.
+        weights: what becomes of the examples' weights: with ``"loss"`` they go to the loss (the
+            default one is then a weighted mean), with ``"sampling"`` the memory is sampled in
+            proportion to them and the losses are plain.
 
     >>> import torch
     >>> from engram.memory import Memory, Reservoir
@@ -159,7 +176,10 @@ class Learner:
         scheduler: LRScheduler | None = None,
         process_group: GroupChoice = None,
         check_finite: int = 100,
+        weights: Literal["loss", "sampling"] = "loss",
     ) -> None:
+        if not isinstance(weights, str) or weights not in ("loss", "sampling"):
+            raise unknown("use of weights", weights, ["loss", "sampling"])
         rule = Current() if rule is None else rule
         _check_size("reference_batch", reference_batch)
         if micro_batch is not None:
@@ -194,6 +214,8 @@ class Learner:
         self._scaler = scaler
         self._clip_norm = clip_norm
         self._loss = loss
+        self._weights = weights
+        self._takes_weights = _has_parameter(loss, "weights")
         self._reference_batch = reference_batch
         self._micro_batch = micro_batch
         self._process_group = process_group
@@ -234,6 +256,8 @@ class Learner:
         ids: Tensor | Iterable[int | str] | None = None,
         labels: Tensor | Sequence[int] | None = None,
         tags: Tags | Sequence[Tags | None] | None = None,
+        weights: Tensor | Sequence[float] | None = None,
+        times: float | Tensor | Sequence[float] | None = None,
     ) -> Mix:
         """Learn from one batch, and offer it to the memory.
 
@@ -246,6 +270,8 @@ class Learner:
             labels: their classes, for a memory that keeps examples by class; by default the last
                 tensor of the batch, if it holds one integer an example.
             tags: anything else to find them by; see ``Memory.add`` for this and for ``ids``.
+            weights: how much each counts, a number above 0; see ``weights`` of the class.
+            times: when they were, for a memory that lets examples go by their time.
         """
         prepared: list[Prepared] = []
         memory = self.memory
@@ -256,13 +282,24 @@ class Learner:
             if task is not None and not isinstance(task, int):
                 raise EngramError(f"task must be one integer, not {shown(task)}.")
             if memory is None:
-                if any(each is not None for each in (ids, labels, tags)):
+                if any(each is not None for each in (ids, labels, tags, times)):
                     raise EngramError(
-                        "ids, labels and tags are what a memory finds examples by; there is none."
+                        "ids, labels, tags and times are what a memory keeps of examples; there is "
+                        "none."
                     )
-                yield from self._losses(current, task, _size_of(current), None)
+                size = _size_of(current)
+                known = checked_metadata(None, None, None, None, size, weights=weights)
+                yield from self._losses(current, task, size, None, known)
                 return
-            own = memory.prepare(current, tasks=task, labels=labels, ids=ids, tags=tags)
+            own = memory.prepare(
+                current,
+                tasks=task,
+                labels=labels,
+                ids=ids,
+                tags=tags,
+                weights=weights,
+                times=times,
+            )
             if not own.size:
                 raise EngramError("A batch must hold at least one example; this one holds none.")
             if check is False and own.finite is not None and not own.finite:
@@ -271,7 +308,7 @@ class Learner:
                     "leave it out, or give the memory allow_nonfinite=True."
                 )
             prepared.append(own)
-            yield from self._losses(current, task, own.size, own.finite)
+            yield from self._losses(current, task, own.size, own.finite, own.metadata)
 
         optimizer, buffers = self._optimizer, _copies(self.model)
         parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
@@ -403,7 +440,12 @@ class Learner:
             self.scheduler.step()
 
     def _losses(
-        self, current: Batch, task: int | None, size: int, finite: Tensor | None
+        self,
+        current: Batch,
+        task: int | None,
+        size: int,
+        finite: Tensor | None,
+        known: Metadata,
     ) -> Iterator[NamedLoss]:
         """Yield the losses of a step, the current one last: it matters to running averages.
 
@@ -412,50 +454,78 @@ class Learner:
         """
         device = next(_tensors(current)).device
         with_tasks = self._loss is not cross_entropy  # which never looks at them
-        for name, batch, tasks in self._references(with_tasks):
-            for loss, value in self._in_parts(*_moved(batch, tasks, device)):
+        own = self._own_weights(known, device)
+        for name, batch, *columns in self._references(with_tasks):
+            for loss, value in self._in_parts(*_moved(batch, columns, device)):
                 yield name, loss, value
         tasks = None
         if with_tasks and task is not None:
             tasks = torch.full((size,), task, device=device)
-        for loss, value in self._in_parts(current, tasks):
+        for loss, value in self._in_parts(current, tasks, own):
             if finite is not None:
                 value = _nan_unless(finite, loss if value is None else value)
             yield "current", loss, value
 
+    def _own_weights(self, known: Metadata, device: torch.device) -> Tensor | None:
+        """Return the weights of the batch for the loss, or refuse such as it has no use for."""
+        own = known.measures.get("weights")
+        held = self.memory is not None and self.memory.has_weights
+        if self._weights != "loss" or (own is None and not held):
+            return None
+        if not self._takes_weights:
+            raise EngramError(
+                "The examples have weights, and the loss takes none; give it a parameter "
+                "'weights', or Learner weights='sampling'."
+            )
+        return None if own is None else torch.tensor(own, device=device)
+
     def _in_parts(
-        self, batch: Batch, tasks: Tensor | None
+        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None
     ) -> Iterator[tuple[Tensor, Tensor | float | None]]:
         """Yield the loss of a batch and its value or, of a large one, the shares of its parts."""
         size, most = _size_of(batch), self._micro_batch
         if most is None or size <= most:
-            yield self._evaluate(batch, tasks)
+            yield self._evaluate(batch, tasks, weights)
             return
+        total = None if weights is None else weights.sum()
         for start in range(0, size, most):
             part = slice(start, start + most)
+            own = None if weights is None else weights[part]
             loss, value = self._evaluate(
-                _rows_of(batch, part), None if tasks is None else tasks[part]
+                _rows_of(batch, part), None if tasks is None else tasks[part], own
             )
-            share = min(most, size - start) / size
+            share: Any = min(most, size - start) / size
+            if own is not None and total is not None:
+                share = (own.sum() / total).to(loss.dtype)
             yield loss * share, None if value is None else value * share
 
-    def _references(self, with_tasks: bool) -> Iterator[tuple[str, Batch, Tensor | None]]:
-        """Yield name, batch and tasks of each reference row that the rule wants."""
+    def _references(
+        self, with_tasks: bool
+    ) -> Iterator[tuple[str, Batch, Tensor | None, Tensor | None]]:
+        """Yield name, batch, tasks and weights of each reference row that the rule wants."""
         if self.memory is None:
             return
         wanted, count = self.rule.reference, self._reference_batch
-        if wanted == "pooled":
-            for batch, tasks in self.memory.references(count, by_task=False, with_tasks=with_tasks):
-                yield "memory", batch, tasks
-        elif wanted == "per task":
-            if ranks_of(self._process_group, self.rule) is None:
-                found = self.memory.references(count, by_task=True, with_tasks=with_tasks)
-                for place, (batch, tasks) in enumerate(found, 1):
-                    yield f"memory {place}", batch, tasks
-            else:  # other ranks may remember other tasks
-                samples = self.memory.sample(count, by_task=True) or {}
-                for task, sample in samples.items():
-                    yield f"task {task}", sample.batch, sample.tasks if with_tasks else None
+        if wanted not in ("pooled", "per task"):
+            return
+        with_weights, weighted = self._weights == "loss", self._weights == "sampling"
+        by_task = wanted == "per task"
+        if by_task and ranks_of(self._process_group, self.rule) is not None:
+            # Other ranks may remember other tasks.
+            samples = self.memory.sample(count, by_task=True, weighted=weighted) or {}
+            for task, sample in samples.items():
+                tasks = sample.tasks if with_tasks else None
+                yield f"task {task}", sample.batch, tasks, sample.weights if with_weights else None
+            return
+        found = self.memory.references(
+            count,
+            by_task=by_task,
+            with_tasks=with_tasks,
+            with_weights=with_weights,
+            weighted=weighted,
+        )
+        for place, row in enumerate(found, 1):
+            yield f"memory {place}" if by_task else "memory", *row
 
     def _mix(self, losses: Iterator[NamedLoss], parameters: list[Tensor], check: Check) -> Mix:
         group = self._process_group
@@ -482,8 +552,13 @@ class Learner:
             scaler=self._scaler,
         )
 
-    def _evaluate(self, batch: Batch, tasks: Tensor | None) -> tuple[Tensor, Tensor | float | None]:
-        result = self._loss(self.model, batch, tasks)
+    def _evaluate(
+        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor | float | None]:
+        if weights is None:
+            result = self._loss(self.model, batch, tasks)
+        else:
+            result = self._loss(self.model, batch, tasks, weights=weights)
         if not isinstance(result, tuple):
             return result, None
         if len(result) != 2:
@@ -607,12 +682,20 @@ def _tensors(batch: Batch) -> Iterator[Tensor]:
     return iter(batch.values() if isinstance(batch, dict) else batch)
 
 
-def _moved(batch: Batch, tasks: Tensor | None, device: torch.device) -> tuple[Batch, Tensor | None]:
-    """Return a batch of the memory and its tasks, on the device of the batch at hand."""
+def _moved(batch: Batch, known: Iterable[Tensor | None], device: torch.device) -> tuple[Any, ...]:
+    """Return a batch of the memory and what is known of it, on the device of the batch at hand."""
     if next(_tensors(batch)).device == device:
-        return batch, tasks
+        return batch, *known
     if isinstance(batch, dict):
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
     else:
         batch = tuple(tensor.to(device) for tensor in batch)
-    return batch, None if tasks is None else tasks.to(device)
+    return batch, *(None if column is None else column.to(device) for column in known)
+
+
+def _has_parameter(loss: Loss, name: str) -> bool:
+    try:
+        parameters = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):  # some that are written in C say nothing of themselves
+        return False
+    return any(each.name == name or each.kind is each.VAR_KEYWORD for each in parameters)

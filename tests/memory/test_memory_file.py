@@ -173,8 +173,8 @@ def test_a_truncated_file_is_refused(saved, kept):
 def test_a_newer_format_is_refused(saved):
     with safe_open(saved, framework="pt") as file:
         metadata = file.metadata()
-    save_file(load_file(saved), saved, {**metadata, "version": "3"})
-    words = "has format version 3, and this Engram reads versions up to 2; install a newer one."
+    save_file(load_file(saved), saved, {**metadata, "version": "4"})
+    words = "has format version 4, and this Engram reads versions up to 3; install a newer one."
     with pytest.raises(EngramError) as caught:
         Memory.load(saved)
     assert str(caught.value) == f"The memory {saved} {words}"

@@ -10,6 +10,7 @@ import math
 import operator
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -42,6 +43,7 @@ class Array(Protocol):
 
 
 Integers: TypeAlias = Array | Sequence[int]
+Numbers: TypeAlias = Array | Sequence[float]
 Ids: TypeAlias = Array | Iterable[Id]
 
 
@@ -56,10 +58,14 @@ class Example(NamedTuple):
     task: int | None
     label: int | None
     tags: Tags | None
+    weight: float | None = None
+    time: float | None = None
 
 
 class Sample(NamedTuple):
     """Examples as they were added, with tasks and labels [n] (None if they have none) and ids.
+
+    ``weights`` [n] are None where no example was given one; where some were, the others' are 1.
 
     >>> import torch
     >>> Sample(torch.zeros(1, 3), tasks=None, labels=torch.tensor([4]), ids=[7]).ids
@@ -70,6 +76,7 @@ class Sample(NamedTuple):
     tasks: Tensor | None
     labels: Tensor | None
     ids: list[Id]
+    weights: Tensor | None = None
 
 
 class Erasure(NamedTuple):
@@ -129,6 +136,8 @@ class Metadata(NamedTuple):
     labels: list[int]
     ids: list[Id] | None
     tags: list[Tags | None]
+    measures: Mapping[str, list[float]] = MappingProxyType({})
+    """Those of weights, times and sizes that there are."""
 
 
 def checked_metadata(
@@ -137,6 +146,10 @@ def checked_metadata(
     ids: Ids | None,
     tags: Tags | Sequence[Tags | None] | None,
     count: int | None,
+    *,
+    weights: Numbers | None = None,
+    times: float | Numbers | None = None,
+    sizes: list[int] | None = None,
 ) -> Metadata:
     """Return what a user gave as columns, all of one length, or refuse what is not that."""
     own_labels = None if labels is None else integers("labels", labels, count)
@@ -147,7 +160,22 @@ def checked_metadata(
     count = len(own_tasks)
     none: list[Any] = [None] * count
     own_tags = none if tags is None else _tags(tags, count)
-    return Metadata(own_tasks, own_labels or [NONE] * count, own_ids, own_tags)
+    known = Metadata(own_tasks, own_labels or [NONE] * count, own_ids, own_tags)
+    if weights is None and times is None and sizes is None:
+        return known
+    measures: dict[str, list[float]] = {}
+    if weights is not None:
+        measures["weights"] = _numbers("weights", weights, count)
+        if min(measures["weights"], default=1.0) <= 0:
+            raise EngramError(
+                f"weights has {shown(min(measures['weights']))}; each must be above 0."
+            )
+    if times is not None:
+        given = [times] * count if isinstance(times, int | float) else times
+        measures["times"] = _numbers("times", given, count)
+    if sizes is not None:
+        measures["sizes"] = [float(size) for size in sizes]
+    return known._replace(measures=measures)
 
 
 def checked_ids(values: Ids, bits: int = _BITS) -> list[Id]:
@@ -185,6 +213,22 @@ def integers(name: str, values: Integers, count: int | None) -> list[int]:
     if NONE in own:
         extremes = f"{shown(min(column))} to {shown(max(column))}"
         raise EngramError(f"{name} must be integers of 64 bits; {extremes} are not.")
+    return _counted(name, own, count)
+
+
+def _numbers(name: str, values: Numbers, count: int) -> list[float]:
+    """Return one finite number for each example, or refuse what is not that."""
+    column = None if isinstance(values, str) else _plain(values)
+    if not isinstance(column, list):
+        raise EngramError(f"{name} is {shown(values)}; give one number for each example.")
+    try:
+        # Not float(), which reads texts as well.
+        own = array("d", [False if isinstance(each, bool) else each for each in column]).tolist()
+        wrong = any(isinstance(each, bool) for each in column) or not all(map(math.isfinite, own))
+    except (TypeError, OverflowError):
+        wrong = True
+    if wrong:
+        raise EngramError(f"{name} must be one-dimensional and hold finite numbers.")
     return _counted(name, own, count)
 
 

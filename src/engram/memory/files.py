@@ -23,14 +23,21 @@ from engram.files import replacement
 from engram.memory.columns import from_file, to_file
 
 FORMAT = "engram-memory"
-VERSION = 2
-"""The newest version. 1 has no list of dtypes; a file is of the least version that it needs."""
+VERSION = 3
+"""The newest version; a file is of the least version that it needs.
+
+1 has no list of dtypes, and 2 no measures of examples (weights, times), no greatest age, no
+subjects that are blocked and no columns of different lengths.
+"""
 
 State: TypeAlias = dict[str, Any]
 
 
-def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Write a nested state of tensors and JSON values; a failure leaves an older file as it was."""
+def write(path: str | os.PathLike[str], state: Mapping[str, Any], version: int = 1) -> None:
+    """Write a nested state of tensors and JSON values; a failure leaves an older file as it was.
+
+    ``version`` is the least that the state needs, without what files add to it.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -41,9 +48,9 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
         tensors[name] = plain.contiguous()
         if dtype is not None:
             dtypes[name] = dtype
-    metadata = {"format": FORMAT, "version": "1", "document": json.dumps(document)}
+    metadata = {"format": FORMAT, "version": str(version), "document": json.dumps(document)}
     if dtypes:
-        metadata |= {"version": "2", "dtypes": json.dumps(dtypes)}
+        metadata |= {"version": str(max(version, 2)), "dtypes": json.dumps(dtypes)}
     metadata["sha256"] = _digest(metadata, tensors)
     target = _place(path)
     try:

@@ -47,6 +47,8 @@ class Ring:
         self.members = deque(member for member in self.members if member not in leaving)
         self.seen -= len(leaving)
 
+    grow_old = discard
+
 
 class Uniform:
     """A uniform sample of all that came (reservoir sampling).
@@ -94,6 +96,16 @@ class Uniform:
         self.members = [member for member in self.members if member not in leaving]
         self.seen -= len(leaving)
 
+    def grow_old(self, leaving: set[Id]) -> None:
+        """Forget these members, and as many of all that came as they stand for.
+
+        Otherwise those that are too old would go on to make it hard for candidates to get in.
+        """
+        size = len(self.members)
+        self.members = [member for member in self.members if member not in leaving]
+        rest = len(self.members)
+        self.seen = max(rest, round(self.seen * rest / size))
+
 
 Group: TypeAlias = Ring | Uniform
 Members: TypeAlias = deque[Id] | list[Id]
@@ -138,12 +150,15 @@ class Groups:
         self._insert_by_size(key, group)
         return leaving
 
-    def discard(self, key: Key, leaving: set[Id]) -> None:
-        """Forget members of one group; O(its size)."""
+    def discard(self, key: Key, leaving: set[Id], *, grow_old: bool = False) -> None:
+        """Forget members of one group, with others of their age if it is for that; O(its size)."""
         group = self.by_key[key]
         self._note(group)
         self._remove_by_size(key, group)
-        group.discard(leaving)
+        if grow_old:
+            group.grow_old(leaving)
+        else:
+            group.discard(leaving)
         self._insert_by_size(key, group)
 
     def items(self) -> Iterator[tuple[Key, Group]]:

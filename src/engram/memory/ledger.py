@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engram.errors import EngramError
+from engram.memory.ages import Age, checked_age
 from engram.memory.examples import (
     NONE,
     STORED_BITS,
@@ -18,6 +20,7 @@ from engram.memory.examples import (
     Ids,
     Integers,
     Metadata,
+    Numbers,
     Tags,
     Where,
     checked_ids,
@@ -38,7 +41,16 @@ from engram.memory.policies import (
     positive,
 )
 from engram.memory.sampling import draw
-from engram.memory.slots import Candidate, Counts, Indices, Moves, SlotTable, copied
+from engram.memory.slots import (
+    MEASURES,
+    Candidate,
+    Counts,
+    Indices,
+    Measures,
+    Moves,
+    SlotTable,
+    copied,
+)
 
 Result = TypeVar("Result")
 
@@ -68,11 +80,27 @@ class Ledger:
     (3, [2, 1, 3])
     """
 
-    def __init__(self, policy: Policy, *, max_examples: int | None = None, seed: int = 0) -> None:
+    _age: Age | None = None
+    _newest: float | None = None  # of the tasks or times that have come
+    _max_bytes: int | None = None
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        max_examples: int | None = None,
+        seed: int = 0,
+        max_age: float | None = None,
+        age_by: str = "task",
+    ) -> None:
         check_policy(policy)
         if max_examples is not None:
             positive("max_examples", max_examples)
         seed = natural("seed", seed)
+        usual = max_age is None and age_by == "task"
+        self._age = None if usual else checked_age(max_age, age_by)
+        self._newest = None
+        self._max_bytes = None
         self.policy = policy
         self.lock = new_lock()
         """Held while the ledger changes; a memory makes its storage's lock that of its ledger."""
@@ -147,6 +175,31 @@ class Ledger:
         return self._slots.columns.array
 
     @property
+    def max_age(self) -> float | None:
+        """The greatest age at which an example stays; None where all do."""
+        return None if self._age is None else self._age.most
+
+    @property
+    def age_by(self) -> str:
+        """What ages are counted in: ``"task"`` or ``"time"``."""
+        return "task" if self._age is None else self._age.by
+
+    @property
+    def weights(self) -> Measures | None:
+        """The weights by slot, 1 where none was given; None where no example was given one."""
+        return self._slots.measure("weights")
+
+    @property
+    def times(self) -> Measures | None:
+        """The times by slot, NaN where none was given; None where no example was given one."""
+        return self._slots.measure("times")
+
+    @property
+    def nbytes(self) -> int:
+        """The sizes of the examples held, of those that came with one."""
+        return self._slots.nbytes
+
+    @property
     def numeric(self) -> bool:
         """Whether all ids so far were integers of 64 bits."""
         return self._slots.numeric
@@ -161,11 +214,14 @@ class Ledger:
             tasks = self.tasks[: self.available]
             if self.available and not self.has_tasks:
                 raise EngramError("The memory's examples have no tasks; give tasks when adding.")
-            order = np.argsort(tasks, kind="stable")
-            names, starts = np.unique(tasks[order], return_index=True)
-            parts = np.split(order, starts[1:])
-            self._by_task = dict(zip(names.tolist(), parts, strict=False))
+            self._by_task = _slots_by(tasks)
         return self._by_task
+
+    def slots_by_label(self) -> dict[int, Indices]:
+        """Return the slots of each class that may be sampled, in order."""
+        if self.available and not self.has_labels:
+            raise EngramError("The memory's examples have no labels; give labels when adding.")
+        return _slots_by(self.labels[: self.available])
 
     def draw(self, count: int, generator: np.random.Generator) -> Indices:
         """Return ``count`` slots drawn without replacement, all in order if there are fewer."""
@@ -198,9 +254,14 @@ class Ledger:
         tags: Tags | Sequence[Tags | None] | None = None,
         *,
         count: int | None = None,
+        weights: Numbers | None = None,
+        times: float | Numbers | None = None,
+        sizes: list[int] | None = None,
     ) -> Metadata:
         """Return what `add` would enter, or refuse it; nothing has changed yet."""
-        batch = checked_metadata(tasks, labels, ids, tags, count)
+        batch = checked_metadata(
+            tasks, labels, ids, tags, count, weights=weights, times=times, sizes=sizes
+        )
         if batch.tasks:
             self.check(batch)
         return batch
@@ -221,6 +282,8 @@ class Ledger:
             raise EngramError(
                 f"The memory holds examples {was} {name}; give all batches {was} {name}."
             )
+        if self._age is not None:
+            self._age.check(batch)
 
     # Changes, each whole: made to its end, or undone.
 
@@ -232,15 +295,20 @@ class Ledger:
         tags: Tags | Sequence[Tags | None] | None = None,
         *,
         count: int | None = None,
+        weights: Numbers | None = None,
+        times: float | Numbers | None = None,
     ) -> Indices:
         """Return each example's slot, -1 where it was not kept or a later one of the batch took it.
 
-        ``tasks`` may be one integer for all. ``count`` is needed only where nothing else tells how
-        many examples there are. A storage follows `moves` before it writes.
+        ``tasks`` may be one integer for all, and ``times`` one number. ``count`` is needed only
+        where nothing else tells how many examples there are. A storage follows `moves` before it
+        writes.
         """
         with self.lock:
             self.finish()
-            batch = self.prepare(tasks, labels, ids, tags, count=count)
+            batch = self.prepare(
+                tasks, labels, ids, tags, count=count, weights=weights, times=times
+            )
             return self._change(lambda: np.array(self.file(batch), np.int64))
 
     def erase(self, ids: Ids | None = None, where: Where | None = None) -> Moves | None:
@@ -261,6 +329,10 @@ class Ledger:
                 self._by_task = None  # first: an interruption never leaves it behind
                 self._slots.sealed = len(self)
 
+    def restrict_bytes(self, max_bytes: int) -> None:
+        """Bound the sizes of what is held; only while nothing is."""
+        self._max_bytes = max_bytes
+
     def restrict(self, max_examples: int) -> None:
         """Lower the budget; only while nothing is held."""
         held = self._max_examples
@@ -274,8 +346,9 @@ class Ledger:
         if self.journal:  # the undoing of an earlier change was interrupted as well
             self.undo()
         slots = self._slots  # read here: between two steps every call is a cold one
-        counts = len(slots.ids), slots.sealed, slots.has_tasks, slots.has_labels, slots.numeric
-        limits = self._max_examples, self._groups.limit
+        flags = slots.has_tasks, slots.has_labels, slots.numeric, slots.measured
+        counts = len(slots.ids), slots.sealed, *flags
+        limits = self._max_examples, self._groups.limit, self._newest, self._max_bytes
         self.journal.append((self._restore, self._next_id, self._drawn, limits, counts))
 
     def note(self, call: Callable[..., object], *arguments: object) -> None:
@@ -312,10 +385,14 @@ class Ledger:
         return written
 
     def _restore(
-        self, next_id: int, drawn: int, limits: tuple[int | None, int], counts: Counts
+        self,
+        next_id: int,
+        drawn: int,
+        limits: tuple[int | None, int, float | None, int | None],
+        counts: Counts,
     ) -> None:
         """Undo the rest when the journal has put back what came and what left."""
-        self._max_examples, limit = limits
+        self._max_examples, limit, self._newest, self._max_bytes = limits
         self._groups.sort_by_size(limit)
         self._slots.restore(counts)
         self._next_id, self._drawn = next_id, drawn
@@ -335,11 +412,29 @@ class Ledger:
         candidates = zip(
             range(count), ids, batch.tasks, batch.labels, batch.tags, chances, strict=True
         )
+        self._slots.expect_measures(batch.measures, count)
+        if self._age is not None:
+            candidates = self._age_by_one_batch(self._age, batch, candidates)  # type: ignore[assignment]
         self._offer(candidates if batch.ids is None else self._new(candidates))
         slots, self.moves = self._slots.settle(count)
         if self.policy.include_current or self.moves is not None:
             self._by_task = None
         return slots
+
+    def _age_by_one_batch(
+        self, age: Age, batch: Metadata, candidates: Iterable[Candidate]
+    ) -> Iterable[Candidate]:
+        """Let go of what is too old beside the newest of a batch; return who of it is not."""
+        coming = age.of_batch(batch)
+        newest = max(coming, default=None)
+        if newest is not None and (self._newest is None or newest > self._newest):
+            self._newest = newest
+            held = age.of_slots(self._slots)
+            old = np.flatnonzero(age.too_old(held, newest)).tolist() if len(self) else []
+            self._discard([self._slots.ids[slot] for slot in old], grow_old=True)
+        if self._newest is None:
+            return candidates
+        return [each for each in candidates if self._newest - coming[each[0]] <= age.most]
 
     def drop(self, leaving: Sequence[Id]) -> Moves | None:
         """Do what `erase` does, within a change that has begun."""
@@ -403,6 +498,8 @@ class Ledger:
             if len(group.members) < group.limit and self._make_room(group, chance):
                 groups.grow(key, id)
                 slots.append(candidate)
+                if self._max_bytes is not None:
+                    self._fit_bytes(self._max_bytes)
                 continue
             leaving = group.exchange(id, chance, journal)
             if leaving is None:
@@ -413,6 +510,15 @@ class Ledger:
             else:  # the slot may be sampled already, the candidate not before its task has ended
                 slots.remove(slot)
                 slots.append(candidate)
+            if self._max_bytes is not None:
+                self._fit_bytes(self._max_bytes)
+
+    def _fit_bytes(self, most: int) -> None:
+        """Let examples of the largest group go until the sizes of all that are held fit."""
+        while self._slots.nbytes > most:
+            self._drawn += 1  # first: an interruption never leaves fewer counted than were drawn
+            chance = self._generator.random()
+            self._slots.remove(self._slots.slot_of[self._groups.evict(chance)])
 
     def _make_room(self, group: Group, chance: float) -> bool:
         """Tell whether the group may grow; in a full memory, at a larger one's expense."""
@@ -423,7 +529,7 @@ class Ledger:
         self._slots.remove(self._slots.slot_of[self._groups.evict(chance)])
         return True
 
-    def _discard(self, ids: Iterable[Id]) -> None:
+    def _discard(self, ids: Iterable[Id], *, grow_old: bool = False) -> None:
         """Drop those of the ids that are held; O(the sizes of their groups)."""
         leaving: dict[Key, set[Id]] = {}
         for id in ids:
@@ -432,7 +538,7 @@ class Ledger:
                 leaving.setdefault(self._key_at(slot), set()).add(id)
                 self._slots.remove(slot)
         for key, members in leaving.items():
-            self._groups.discard(key, members)
+            self._groups.discard(key, members, grow_old=grow_old)
 
     def _key(self, task: int, label: int) -> Key:
         """Return the group of a task and a class."""
@@ -474,7 +580,14 @@ class Ledger:
                 "next_id": self._next_id,
                 "erased": to_bytes(list(self._erased)),
                 "filing": self._held(),  # the key of all formats so far
+                **self._ages(),
             }
+
+    def _ages(self) -> State:
+        """Return what a state holds only where examples grow old."""
+        if self._age is None:
+            return {}
+        return {"max_age": self._age.most, "age_by": self._age.by, "newest": self._newest}
 
     def _held(self) -> State:
         """Return what is held by slot, and the groups in the order that decides on evictions."""
@@ -492,6 +605,8 @@ class Ledger:
             "tags": to_bytes(tags),
             "groups": np.array(rows, np.int64).reshape(-1, 5),
             "members": np.array(members, np.int64),
+            **{name: own.copy() for name in MEASURES if (own := slots.measure(name)) is not None},
+            **({} if self._max_bytes is None else {"max_bytes": self._max_bytes}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -500,8 +615,15 @@ class Ledger:
         if state["policy"] != policy_to_json(policy):
             other = policy_in_words(state["policy"])
             raise EngramError(f"The state is of {other}; this memory's policy is {policy}.")
-        loaded = Ledger(policy, max_examples=state["filing"]["max_examples"])
+        loaded = Ledger(
+            policy,
+            max_examples=state["filing"]["max_examples"],
+            max_age=state.get("max_age"),
+            age_by=state.get("age_by", "task"),
+        )
         loaded._load_slots(state["filing"])
+        if loaded._age is not None:
+            loaded._load_newest(loaded._age, state["newest"])
         loaded._load_groups(state["filing"])
         loaded.journal.clear()
         erased = stored_ids(from_bytes(state["erased"]))
@@ -525,11 +647,29 @@ class Ledger:
         refuse_unless("sealed", type(sealed) is int and 0 <= sealed <= len(ids))
         refuse_unless("sealed", not (sealed and policy.include_current))
         tags = _stored_tags(from_bytes(state["tags"]), len(ids))
+        measures = {name: _measured(state, name, len(ids)) for name in MEASURES if name in state}
+        slots.expect_measures(measures, len(ids))
+        max_bytes = state.get("max_bytes")
+        if max_bytes is not None:
+            positive("max_bytes", max_bytes)
+            refuse_unless("sizes", not ids or sum(measures["sizes"]) <= max_bytes)
+            self._max_bytes = max_bytes
         slots.expect(ids)
         for slot, (id, task, label) in enumerate(zip(ids, tasks, labels, strict=True)):
             slots.append((slot, id, task, label, tags.get(slot), 0.0))
         slots.settle(len(ids))
         slots.sealed = sealed
+
+    def _load_newest(self, age: Age, newest: object) -> None:
+        """Take in the newest task or time that came, if nothing held is too old beside it."""
+        held = age.of_slots(self._slots)
+        if newest is None:
+            refuse_unless("newest", not len(self))
+            return
+        number = isinstance(newest, int | float) and math.isfinite(newest)
+        refuse_unless("newest", number and len(held) == len(self))
+        refuse_unless("newest", not age.too_old(held, newest).any() and not (held > newest).any())  # type: ignore[arg-type]
+        self._newest = newest  # type: ignore[assignment]
 
     def _load_groups(self, state: Mapping[str, Any]) -> None:
         """Take in the groups, each example in the one that is its own."""
@@ -555,6 +695,31 @@ def _column(state: Mapping[str, Any], name: str, count: int) -> NDArray[np.int64
     right = isinstance(column, np.ndarray) and column.dtype == np.int64
     refuse_unless(name, right and column.shape == (count,))
     return column  # type: ignore[no-any-return]
+
+
+def _measured(state: Mapping[str, Any], name: str, count: int) -> list[float]:
+    """Return an array of so many measures."""
+    column = state[name]
+    right = isinstance(column, np.ndarray) and column.dtype == np.float64
+    refuse_unless(name, right and column.shape == (count,))
+    usual = np.isfinite(column)
+    if name == "weights":
+        usual &= column > 0
+    elif name == "times":
+        usual |= np.isnan(column)
+    else:
+        usual &= (column >= 0) & (column < 2**53) & (column % 1 == 0)
+    refuse_unless(name, bool(usual.all()))
+    own: list[float] = column.tolist()
+    return own
+
+
+def _slots_by(values: Indices) -> dict[int, Indices]:
+    """Return the slots of each value, in order."""
+    order = np.argsort(values, kind="stable")
+    names, starts = np.unique(values[order], return_index=True)
+    parts = np.split(order, starts[1:])
+    return dict(zip(names.tolist(), parts, strict=False))
 
 
 def _stored_tags(tags: Any, count: int) -> dict[int, Tags]:  # noqa: ANN401  # JSON

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.errors import EngramError, shown
+from engram.errors import EngramError, shown, unknown
 from engram.memory import files
 from engram.memory.columns import Batch, example_nbytes, finite_flag, first_not_finite, is_finite
 from engram.memory.examples import (
@@ -21,6 +21,7 @@ from engram.memory.examples import (
     Ids,
     Integers,
     Metadata,
+    Numbers,
     Sample,
     Tags,
     Where,
@@ -38,11 +39,12 @@ from engram.memory.files import (
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
 from engram.memory.policies import Policy, natural, policy_from_json, positive
-from engram.memory.sampling import Draws, draw
-from engram.memory.slots import Indices, Moves
+from engram.memory.sampling import Draws, draw, draw_weighted, spread
+from engram.memory.slots import MEASURES, Indices, Moves
 from engram.memory.storage import Staged, TensorStorage
 
 _POOLED = 0  # stands for all tasks together
+_STRATA = ("class", "task")
 _MOST = 1024  # batches that are unsettled: what undoes them takes memory
 
 
@@ -92,6 +94,16 @@ def _not_finite(tensors: list[Tensor]) -> EngramError:
     )
 
 
+def _check_how(by_task: object, stratify: object, weighted: object) -> None:
+    """Refuse ways to sample that there are not."""
+    if not isinstance(weighted, bool):
+        raise EngramError(f"weighted is {shown(weighted)}; it must be True or False.")
+    if stratify is not None and (not isinstance(stratify, str) or stratify not in _STRATA):
+        raise unknown("way to stratify", stratify, _STRATA)
+    if stratify is not None and by_task:
+        raise EngramError("by_task gives a sample of each task already; leave stratify out.")
+
+
 def _check_flag(valid: object) -> None:
     if not isinstance(valid, Tensor) or valid.dtype != torch.bool or valid.ndim:
         raise EngramError(
@@ -108,6 +120,13 @@ def _load_erasures(records: Any) -> list[Erasure]:  # noqa: ANN401  # JSON
     return erasures
 
 
+def _least_version(state: Mapping[str, Any]) -> int:
+    """Return the oldest version of a file whose readers know all that a state holds."""
+    ledger = state["ledger"]
+    newer = "max_age" in ledger or not ledger["filing"].keys().isdisjoint(MEASURES)
+    return 3 if newer else 1
+
+
 def _plural(name: str, count: int) -> str:
     return name if count == 1 else f"{name}es" if name.endswith("h") else f"{name}s"
 
@@ -121,6 +140,11 @@ class Memory:
 
     An example that was erased is gone: its row is overwritten, its id never enters again, and the
     record of it, in ``erasures``, is saved with the memory.
+
+    With ``max_age`` examples grow old: the age of one is the largest task number that has come,
+    less its own, or with ``age_by="time"`` the latest of the ``times``, less its own. One whose age
+    is above ``max_age`` is let go by the batch that makes it so, before anything of that batch is
+    kept. An example that comes too late is passed over.
 
     Values that are not finite are refused, unless ``allow_nonfinite`` says otherwise. That is not
     saved with the memory.
@@ -149,6 +173,8 @@ class Memory:
         max_bytes: int | None = None,
         seed: int = 0,
         allow_nonfinite: bool = False,
+        max_age: float | None = None,
+        age_by: Literal["task", "time"] = "task",
     ) -> None:
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
@@ -157,7 +183,9 @@ class Memory:
         if not isinstance(allow_nonfinite, bool):
             given = shown(allow_nonfinite)
             raise EngramError(f"allow_nonfinite is {given}; it must be True or False.")
-        ledger = Ledger(policy, max_examples=max_examples, seed=seed)
+        ledger = Ledger(
+            policy, max_examples=max_examples, seed=seed, max_age=max_age, age_by=age_by
+        )
         self.storage = TensorStorage() if storage is None else storage
         # One lock for whatever reads or changes the memory: a second one could be taken before it
         # by one thread and after it by another.
@@ -199,10 +227,26 @@ class Memory:
         return len(self._ledger)
 
     @property
+    def max_age(self) -> float | None:
+        """How old an example may become: see the class."""
+        return self._ledger.max_age
+
+    @property
+    def age_by(self) -> str:
+        """What ages are counted in, ``"task"`` or ``"time"``."""
+        return self._ledger.age_by
+
+    @property
     def available(self) -> int:
         """How many examples may be sampled: all held, or those of the tasks that have ended."""
         self._finish()
         return self._ledger.available
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether any example was given a weight."""
+        self._finish()
+        return self._ledger.weights is not None
 
     @property
     def nbytes(self) -> int:
@@ -219,16 +263,30 @@ class Memory:
         labels: Integers | None = None,
         ids: Ids | None = None,
         tags: Tags | Sequence[Tags | None] | None = None,
+        weights: Numbers | None = None,
+        times: float | Numbers | None = None,
     ) -> None:
         """Offer a batch; the policy decides what stays. O(batch), whatever the memory holds.
 
         ``labels`` are by default a tuple's last tensor, if that is one-dimensional and of integers.
         ``ids`` are strings, or integers of at most 512 bits; one that is held already is updated,
         one that was erased is passed over. ``tags`` are JSON scalars by name: one mapping for all,
-        or one for each example. Tensors may be of any dtype whose values torch can copy; values
-        that are not finite are refused unless the memory was made to allow them.
+        or one for each example. ``weights`` are numbers above 0, 1 for examples that are given
+        none; ``times`` are numbers on any scale, one for all or one for each example. Tensors may
+        be of any dtype whose values torch can copy; values that are not finite are refused unless
+        the memory was made to allow them.
         """
-        self.file(self.prepare(batch, tasks=tasks, labels=labels, ids=ids, tags=tags))
+        self.file(
+            self.prepare(
+                batch,
+                tasks=tasks,
+                labels=labels,
+                ids=ids,
+                tags=tags,
+                weights=weights,
+                times=times,
+            )
+        )
 
     def prepare(
         self,
@@ -238,6 +296,8 @@ class Memory:
         labels: Integers | None = None,
         ids: Ids | None = None,
         tags: Tags | Sequence[Tags | None] | None = None,
+        weights: Numbers | None = None,
+        times: float | Numbers | None = None,
     ) -> Prepared:
         """Refuse a batch that `add` would refuse, and change nothing; `file` does the rest of it.
 
@@ -250,7 +310,9 @@ class Memory:
             tensors = self.storage.check(batch)
             labels = self.storage.labels(batch) if labels is None else labels
             size = tensors[0].shape[0]
-            metadata = self._ledger.prepare(tasks, labels, ids, tags, count=size)
+            metadata = self._ledger.prepare(
+                tasks, labels, ids, tags, count=size, weights=weights, times=times
+            )
             if self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
             finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
@@ -433,27 +495,56 @@ class Memory:
             self._ledger.end_task()
 
     @overload
-    def sample(self, count: int, by_task: Literal[False] = False) -> Sample | None: ...
+    def sample(
+        self,
+        count: int,
+        by_task: Literal[False] = False,
+        *,
+        stratify: Literal["class", "task"] | None = None,
+        weighted: bool = False,
+    ) -> Sample | None: ...
     @overload
-    def sample(self, count: int, by_task: Literal[True]) -> dict[int, Sample] | None: ...
-    def sample(self, count: int, by_task: bool = False) -> Sample | dict[int, Sample] | None:
+    def sample(
+        self, count: int, by_task: Literal[True], *, stratify: None = None, weighted: bool = False
+    ) -> dict[int, Sample] | None: ...
+    def sample(
+        self,
+        count: int,
+        by_task: bool = False,
+        *,
+        stratify: Literal["class", "task"] | None = None,
+        weighted: bool = False,
+    ) -> Sample | dict[int, Sample] | None:
         """Return ``count`` examples drawn without replacement, in a random order.
 
         All of them, in the order of their slots, if there are no more. With ``by_task``: up to
-        ``count`` of each task. None where nothing is available.
+        ``count`` of each task. With ``stratify``: ``count`` in all, equally many of each class or
+        task; of one that has fewer all, and more of the others. With ``weighted``: one after
+        another, each in proportion to the weights of those that are left. None where nothing is
+        available.
         """
+        _check_how(by_task, stratify, weighted)
         with self._lock:
             self._finish()
-            draws = self._draw(count, by_task, in_order=False)
+            if stratify is None:
+                draws = self._draw(count, by_task, in_order=False, weighted=weighted)
+            else:
+                draws = self._draw_stratified(count, stratify, weighted)
             samples = {task: self._read(slots) for task, slots in draws.items()}
         if by_task:
             return samples or None
         return samples.get(_POOLED)
 
     def references(
-        self, count: int, *, by_task: bool, with_tasks: bool
-    ) -> list[tuple[Batch, Tensor | None]]:
-        """Return the batches of a `sample`, and their tasks if asked for.
+        self,
+        count: int,
+        *,
+        by_task: bool,
+        with_tasks: bool,
+        with_weights: bool = False,
+        weighted: bool = False,
+    ) -> list[tuple[Batch, Tensor | None, Tensor | None]]:
+        """Return the batches of a `sample`, and their tasks and weights if asked for.
 
         That is all that a training step looks at; the rest of a sample takes it a fifth longer. As
         it reads each batch in one pass, the examples come in the order of their slots: so they are
@@ -467,27 +558,58 @@ class Memory:
                 (
                     read(place(slots)),
                     place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
+                    self._weights(slots) if with_weights else None,
                 )
-                for slots in self._draw(count, by_task, in_order=True).values()
+                for slots in self._draw(count, by_task, in_order=True, weighted=weighted).values()
             ]
 
-    def _draw(self, count: int, by_task: bool, *, in_order: bool) -> dict[int, Tensor]:
+    def _weights(self, slots: Tensor) -> Tensor | None:
+        """Return the weights of some slots, on the storage's device; None where there are none."""
+        weights = self._ledger.weights
+        if weights is None:
+            return None
+        return self.storage.place(torch.from_numpy(weights[slots.numpy()]).float())
+
+    def _draw(
+        self, count: int, by_task: bool, *, in_order: bool, weighted: bool = False
+    ) -> dict[int, Tensor]:
         """Return slots drawn without replacement: of each task, or of all; none of nothing."""
         if type(count) is not int or count < 0:
             count = natural("count", count)
         available = self._ledger.available
         if not available:
             return {}
-        if not by_task:
+        if not by_task and not weighted:
             return {_POOLED: self._draws.take(count, available, in_order=in_order)}
-        draws = {
-            task: slots[draw(len(slots), count, self._draws.generator, shuffle=True)]
-            for task, slots in self._ledger.slots_by_task().items()
-        }
+        groups = self._ledger.slots_by_task() if by_task else {_POOLED: np.arange(available)}
+        draws = {task: self._choose(slots, count, weighted) for task, slots in groups.items()}
         return {
             task: torch.from_numpy(np.sort(slots) if in_order else slots)
             for task, slots in draws.items()
         }
+
+    def _draw_stratified(self, count: int, by: str, weighted: bool) -> dict[int, Tensor]:
+        """Return slots drawn without replacement, equally many of each class or task."""
+        count, ledger, generator = natural("count", count), self._ledger, self._draws.generator
+        if not ledger.available:
+            return {}
+        found = ledger.slots_by_task() if by == "task" else ledger.slots_by_label()
+        if count >= ledger.available:
+            return {_POOLED: torch.arange(ledger.available, device="cpu")}
+        groups = [*found.values()]
+        shares = spread(count, np.array([len(slots) for slots in groups]), generator).tolist()
+        chosen = [
+            self._choose(slots, share, weighted)
+            for slots, share in zip(groups, shares, strict=True)
+        ]
+        return {_POOLED: torch.from_numpy(generator.permutation(np.concatenate(chosen)))}
+
+    def _choose(self, slots: Indices, count: int, weighted: bool) -> Indices:
+        """Return some of these slots, in a random order; all in order if there are no more."""
+        weights = self._ledger.weights if weighted else None
+        if weights is None:
+            return slots[draw(len(slots), count, self._draws.generator, shuffle=True)]
+        return slots[draw_weighted(weights[slots], count, self._draws.generator)]
 
     def _columns(self) -> list[Tensor]:
         """Return the tasks, the labels and the numbers by slot, as tensors on the host."""
@@ -506,6 +628,7 @@ class Memory:
             place(tasks) if ledger.has_tasks else None,
             place(labels) if ledger.has_labels else None,
             numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
+            self._weights(slots),
         )
 
     def examples(self) -> Iterator[Example]:
@@ -631,7 +754,8 @@ class Memory:
         """
         with self._lock:  # no row may change between the checksum and the writing
             self._settle()
-            files.write(path, self._state())
+            state = self._state()
+            files.write(path, state, _least_version(state))
 
     @classmethod
     def load(

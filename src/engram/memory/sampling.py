@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.memory.slots import Indices
+from engram.memory.slots import Indices, Measures
 
 _MOST = 32
 
@@ -29,6 +29,36 @@ def draw(
     if count >= available:
         return np.arange(available)
     return generator.choice(available, count, replace=False, shuffle=shuffle)
+
+
+def draw_weighted(weights: Measures, count: int, generator: np.random.Generator) -> Indices:
+    """Return ``count`` places without replacement: each next one in proportion to its weight.
+
+    All in order if there are fewer. The smallest of exponential times divided by the weights are
+    such a draw (Efraimidis and Spirakis, 2006).
+    """
+    if count >= len(weights):
+        return np.arange(len(weights))
+    times = generator.standard_exponential(len(weights)) / weights
+    first: Indices = np.argpartition(times, count)[:count] if count else np.arange(0)
+    return first[np.argsort(times[first], kind="stable")]
+
+
+def spread(count: int, sizes: Indices, generator: np.random.Generator) -> Indices:
+    """Return how many to draw of each group: equally many, all of those that have fewer.
+
+    What cannot be divided goes to groups at random.
+    """
+    count = min(count, int(sizes.sum()))
+    least, most = 0, count  # the level up to which every group gives: found by halving
+    while least < most:
+        level = (least + most + 1) // 2
+        fits = int(np.minimum(sizes, level).sum()) <= count
+        least, most = (level, most) if fits else (least, level - 1)
+    shares: Indices = np.minimum(sizes, least)
+    more = np.flatnonzero(sizes > least)
+    shares[generator.choice(more, count - int(shares.sum()), replace=False)] += 1
+    return shares
 
 
 class Draws:

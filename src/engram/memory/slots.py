@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,8 +20,16 @@ Candidate: TypeAlias = tuple[int, Id, int, int, Tags | None, float]
 The chance is a uniform draw from [0, 1).
 """
 
-Counts: TypeAlias = tuple[int, int, bool, bool, bool]
-"""How many are held, how many are sealed, and whether there are tasks, labels, numbers for ids."""
+Measures: TypeAlias = NDArray[np.float64]
+"""What else is measured of examples, `MEASURES` [3, n]."""
+
+MEASURES = ("weights", "times", "sizes")
+"""An example's weight, when it was, and its bytes where they are its own."""
+WITHOUT = (1.0, math.nan, 0.0)
+"""What stands there for an example that was given none."""
+
+Counts: TypeAlias = tuple[int, int, bool, bool, bool, frozenset[str]]
+"""How many are held and sealed; if there are tasks, labels, numbers for ids; which measures."""
 
 
 class Moves(NamedTuple):
@@ -48,6 +57,12 @@ class SlotTable:
     is noted in the journal: what was in a slot that is given to another example. Examples that were
     added need no note, for they are behind those that were there.
     """
+
+    measured: frozenset[str] = frozenset()
+    """Which of the `MEASURES` examples were given; while it is none there are no columns."""
+    nbytes = 0
+    """The sizes of all that are held."""
+    _coming: Measures | None = None
 
     def __init__(self, journal: Journal) -> None:
         self.sealed = 0
@@ -85,12 +100,38 @@ class SlotTable:
     def example(self, slot: int) -> Example:
         """Return the example in a slot."""
         task, label = self.key(slot)
+        weight = time = None
+        if self.columns.measures is not None:
+            own = dict(zip(MEASURES, self.columns.measures[:, slot].tolist(), strict=True))
+            weight = own["weights"] if "weights" in self.measured else None
+            time = None if math.isnan(own["times"]) else own["times"]
         return Example(
             self.ids[slot],
             None if task == NONE else task,
             None if label == NONE else label,
             copied(self.tags[slot]),
+            weight,
+            time,
         )
+
+    def measure(self, name: str) -> Measures | None:
+        """Return one of the `MEASURES` by slot; None where no example was given it."""
+        if name not in self.measured:
+            return None
+        measures = self.columns.measures
+        assert measures is not None
+        return measures[MEASURES.index(name), : len(self.ids)]
+
+    def expect_measures(self, coming: Mapping[str, Sequence[float]], count: int) -> None:
+        """Get ready for the measures of a batch, where it or what is held has any."""
+        if not coming and not self.measured:
+            return
+        if self.columns.measures is None:
+            self.columns.measure()
+        self._coming = np.repeat(np.array(WITHOUT)[:, None], count, axis=1)
+        for name, values in coming.items():
+            self._coming[MEASURES.index(name)] = values
+        self.measured |= coming.keys()
 
     def expect(self, ids: Iterable[Id]) -> None:
         """Get ready for ids, which need not be numbers of 64 bits where the user gave some."""
@@ -118,6 +159,8 @@ class SlotTable:
         if self.numeric:
             columns.numbers[slot] = id  # type: ignore[assignment]
         self._incoming[slot] = position
+        if self._coming is not None:
+            self._measure(slot, position)
 
     def replace(self, slot: int, candidate: Candidate) -> None:
         """Give an example the slot of another one, which leaves."""
@@ -126,8 +169,18 @@ class SlotTable:
         tasks, labels = columns.tasks, columns.labels
         leaving = ids[slot]
         # As `_note` does, written out: this is where most of them are.
+        measures = None if columns.measures is None else self._let_go(slot)
         self._journal.append(
-            (_restore_slot, self, slot, leaving, all_tags[slot], tasks[slot], labels[slot])
+            (
+                _restore_slot,
+                self,
+                slot,
+                leaving,
+                all_tags[slot],
+                tasks[slot],
+                labels[slot],
+                measures,
+            )
         )
         del self.slot_of[leaving]
         self.slot_of[id] = slot
@@ -138,10 +191,28 @@ class SlotTable:
         if self.numeric:
             columns.numbers[slot] = id  # type: ignore[assignment]
         self._incoming[slot] = position  # a row that was to move here is overwritten by the write
+        if self._coming is not None:
+            self._measure(slot, position)
+
+    def _measure(self, slot: int, position: int) -> None:
+        """Enter the measures of an example of the batch."""
+        assert self._coming is not None
+        assert self.columns.measures is not None
+        self.columns.measures[:, slot] = self._coming[:, position]
+        self.nbytes += int(self._coming[2, position])
+
+    def _let_go(self, slot: int) -> Measures:
+        """Return the measures of an example that leaves its slot, which count no longer."""
+        assert self.columns.measures is not None
+        own = self.columns.measures[:, slot].copy()
+        self.nbytes -= int(own[2])
+        return own
 
     def remove(self, slot: int) -> None:
         """Empty a slot; the last sealed row and the last row of all move up, so none is missing."""
         del self.slot_of[self.ids[slot]]
+        if self.columns.measures is not None:
+            self._let_go(slot)
         if slot < self.sealed:
             self.sealed -= 1
             self._relocate(self.sealed, slot)
@@ -163,6 +234,8 @@ class SlotTable:
         self.tags[target] = self.tags[source]
         self.slot_of[self.ids[source]] = target
         self.columns.array[:, target] = self.columns.array[:, source]
+        if self.columns.measures is not None:
+            self.columns.measures[:, target] = self.columns.measures[:, source]
         self._incoming.pop(target, None)
         self._origin.pop(target, None)
         position = self._incoming.pop(source, None)
@@ -182,31 +255,47 @@ class SlotTable:
             pairs = np.array(moved, np.int64).reshape(-1, 2)
             moves = Moves(pairs[:, 0], pairs[:, 1], len(self.ids), self._previous)
         self._start()
+        self._coming = None
         return slots, moves
 
     def _note(self, slot: int) -> None:
         """Note in the journal what is in a slot."""
-        contents = self.ids[slot], self.tags[slot], *self.key(slot)
+        measures = self.columns.measures
+        own = None if measures is None else measures[:, slot].copy()
+        contents = self.ids[slot], self.tags[slot], *self.key(slot), own
         self._journal.append((_restore_slot, self, slot, *contents))
 
     def restore(self, counts: Counts) -> None:
         """Undo the rest when the journal has restored the slots: what was added or was to move."""
-        length, self.sealed, self.has_tasks, self.has_labels, self.numeric = counts
+        length, self.sealed, self.has_tasks, self.has_labels, self.numeric, self.measured = counts
         del self.ids[length:], self.tags[length:]
         self.slot_of = {id: slot for slot, id in enumerate(self.ids)}
         if self.numeric:
             self.columns.array[2, :length] = self.ids
+        if not self.measured:
+            self.columns.measures = None
+        sizes = self.measure("sizes")
+        self.nbytes = 0 if sizes is None else int(sizes.sum())
+        self._coming = None
         self._start()
 
 
 def _restore_slot(
-    slots: SlotTable, slot: int, id: Id, tags: Tags | None, task: int, label: int
+    slots: SlotTable,
+    slot: int,
+    id: Id,
+    tags: Tags | None,
+    task: int,
+    label: int,
+    measures: Measures | None,
 ) -> None:
     """Undo what took an example out of a slot, which may be gone."""
     for column in (slots.ids, slots.tags):
         column.extend([None] * (slot + 1 - len(column)))  # type: ignore[list-item]
     slots.ids[slot], slots.tags[slot] = id, tags
     slots.columns.tasks[slot], slots.columns.labels[slot] = task, label
+    if measures is not None and slots.columns.measures is not None:
+        slots.columns.measures[:, slot] = measures
 
 
 def copied(tags: Tags | None) -> Tags | None:
@@ -217,6 +306,8 @@ def copied(tags: Tags | None) -> Tags | None:
 class SlotColumns:
     """The tasks, the labels and the ids that are numbers by slot: an array [3, rows].
 
+    Beside it, where examples have any, are their `MEASURES`: floats [3, rows].
+
     Its rows are also memoryviews, which are read and written one number at a time in half the time
     of an array. Whatever needs many numbers at once, as a sample does, reads the array.
     """
@@ -224,6 +315,7 @@ class SlotColumns:
     tasks: memoryview[int]
     labels: memoryview[int]
     numbers: memoryview[int]
+    measures: Measures | None = None
 
     def __init__(self) -> None:
         self._use(np.empty((3, 16), np.int64))
@@ -233,7 +325,14 @@ class SlotColumns:
 
     def double(self) -> None:
         """Make room for twice as many slots; the array is another one then."""
+        measures = self.measures
+        if measures is not None:  # first: more room than needed harms nobody
+            self.measures = np.concatenate([measures, np.empty_like(measures)], axis=1)
         self._use(np.concatenate([self.array, np.empty_like(self.array)], axis=1))
+
+    def measure(self) -> None:
+        """Make columns of measures: so far no example was given any."""
+        self.measures = np.repeat(np.array(WITHOUT)[:, None], len(self), axis=1)
 
     def _use(self, array: Indices) -> None:
         # Together, so that an interruption never leaves columns of another array.
@@ -242,7 +341,9 @@ class SlotColumns:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the views out: those of a copy are of its own array."""
-        return {"array": self.array}
+        own = {"array": self.array}
+        return own if self.measures is None else {**own, "measures": self.measures}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._use(state["array"])
+        self.measures = state.get("measures")
