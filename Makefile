@@ -36,7 +36,7 @@ test-slow: $(STAMP)
 # with AVX2 and with SSE4, on one thread and on two (which wait asleep, for there are other workers).
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2
 SSE4 := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
-NUMERICAL := tests/engine tests/gradients tests/lab tests/rules $(wildcard tests/test_*.py)
+NUMERICAL := tests/engine tests/gradients tests/lab tests/penalties tests/rules $(wildcard tests/test_*.py)
 test-portable: $(STAMP)
 	@for threads in 1 2; do for instructions in "" "$(AVX2)" "$(SSE4)"; do \
 	  echo "On $$threads of its threads, with $${instructions:-its own instructions}:"; \
@@ -59,12 +59,13 @@ $(LOWEST)/.installed: pyproject.toml constraints.txt tools/lowest.py
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -c $(LOWEST)/lowest.txt "torch==2.13.0"
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -c $(LOWEST)/lowest.txt -e .[images] pytest pytest-xdist hypothesis quadprog scipy
+	  -c $(LOWEST)/lowest.txt -e .[images,tables,tensorboard] pytest pytest-xdist hypothesis quadprog scipy
 	@touch $@
 
 test-lowest: $(LOWEST)/.installed
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/pytest -m "not slow" -n auto tests/app tests/data tests/gradients \
-	  tests/memory tests/report tests/rules tests/studies tests/test_learner.py tests/test_files.py
+	  tests/memory tests/report tests/rules tests/studies tests/test_learner.py tests/test_files.py \
+	  tests/lab/test_own_data_table_refused.py
 
 # Kernels for GPUs, played through by Triton's interpreter: hundreds of megabytes, so not part of `test`.
 KERNELS := .triton

@@ -1,7 +1,7 @@
 """What a step of each method costs in a benchmark run, beside a plain step.
 
 One CPU thread, one process: the methods take turns, one step each, and the thread's own CPU time
-is counted. Every method is in its second task of Permuted MNIST (so penalties pull and memories are
+is counted. Every method is in its second task of Permuted MNIST (so penalties act and memories are
 read) or, with --tasks N, in its Nth: none of the penalties may cost more there. VAN and MEGA-II are
 always among them.
 

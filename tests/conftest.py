@@ -16,6 +16,16 @@ NUMERICAL = ("engine", "gradients", "rules")  # folders; elsewhere a module says
 SEVERAL_PROCESSES = {"test_parallel.py", "test_lightning.py"}  # too long for six times over
 
 
+def pytest_configure(config):
+    """Let no generated case fail for the time that it takes: machines are slow, or busy."""
+    if not config.pluginmanager.hasplugin("hypothesispytest"):
+        return  # tests on a GPU do without
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("engram", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("engram")
+
+
 def pytest_collection_modifyitems(items):
     """Mark what floating-point arithmetic decides, for `make test-portable`."""
     for item in items:

@@ -14,7 +14,7 @@ from tools.docs.pages import write_pages
 
 
 def test_a_cpu_and_a_gpu_have_tables_that_can_be_printed():
-    assert {*bench._CPU, *bench._GPU, "kernels", "peers"} == set(SPEED_TABLES)
+    assert {*bench._CPU, *bench._GPU, "kernels", "peers", "versions"} == set(SPEED_TABLES)
 
 
 def test_bench_prints_and_saves_what_it_measures(tmp_path, engram, monkeypatch):

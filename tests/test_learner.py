@@ -404,6 +404,30 @@ def test_a_batch_that_the_memory_would_refuse_is_not_learnt(rule, case):
     assert str(learner.memory.state_dict()) == held
 
 
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_a_batch_that_the_loss_writes_to_is_neither_learnt_nor_kept(rule):
+    """It would be remembered as what it became, and be changed once more when it is looked at."""
+
+    def loss(model, batch, _):
+        return cross_entropy(model(batch[0].div_(255)), batch[1])
+
+    learner = build(rule, ClassRing(4), loss=loss)
+    before = weights(learner)
+    with pytest.raises(EngramError, match="The loss, or the model, writes to the batch"):
+        learner.observe(*batch(0), task=0)
+    assert torch.equal(weights(learner), before)
+    assert len(learner.memory) == 0
+
+
+def test_a_batch_of_a_server_s_is_learnt():
+    """A tensor of inference mode does not tell whether it is written to."""
+    with torch.inference_mode():
+        given = batch(0)
+    learner = build(MEGA2(), Reservoir(20), loss=lambda model, batch, _: model(batch[0] + 0).sum())
+    learner.observe(*given)
+    assert len(learner.memory) == 6
+
+
 def test_a_budget_below_one_example_is_noticed_before_the_step():
     learner = build(MEGA2(), Reservoir(20))
     learner.memory = Memory(Reservoir(20), max_bytes=39)

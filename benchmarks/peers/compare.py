@@ -60,11 +60,11 @@ FLAGS = {
     LEAN: ["--quiet", "--datasets"],
     MNIST: ["--quiet", "--mnist", "{mnist}"],
 }
-IN_HAND, BARE = "lean, batch in hand", "lean, both batches in hand"
+READY, BARE = "lean, ready batch", "lean, both batches ready"
 LOADED, MEGA, AGEM_STEP, RUN, FLOOR = (
     "MEGA-II, DataLoader",
-    "MEGA-II, batch in hand",
-    "A-GEM, batch in hand",
+    "MEGA-II, ready batch",
+    "A-GEM, ready batch",
     "MEGA-II of a run",
     "products alone",
 )
@@ -75,8 +75,8 @@ PAIRS = [  # each of ours beside what does as much
     (RUN, MNIST),
     (RUN, LEAN),
     (FLOOR, LEAN),
-    (MEGA, IN_HAND),
-    (AGEM_STEP, IN_HAND),
+    (MEGA, READY),
+    (AGEM_STEP, READY),
     (MEGA, BARE),
 ]
 
@@ -139,7 +139,7 @@ def measure(peers: Mapping[str, Peer], blocks: int, rounds: int) -> list[dict[st
     with ExitStack() as stack:
         candidates = {
             **{name: peer.turn for name, peer in peers.items()},
-            IN_HAND: lambda: lean.last["step"],  # of the turn just taken
+            READY: lambda: lean.last["step"],  # of the turn just taken
             BARE: lambda: lean.last["arithmetic"],
             LOADED: timed(learner(MEGA2(), memory, loaded()), TURN),
             MEGA: timed(learner(MEGA2(), memory), TURN),

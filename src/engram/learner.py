@@ -31,7 +31,7 @@ from engram.gradients import (
     optimized,
     ranks_of,
 )
-from engram.memory import Memory
+from engram.memory import IndexStorage, Memory, Ragged
 from engram.memory.examples import Metadata, checked_metadata
 from engram.penalties import Penalty
 from engram.rules import Current, Rule
@@ -74,7 +74,7 @@ def cross_entropy(
 
     With weights w of the examples and their losses l it is sum(w * l) / sum(w).
     """
-    if not isinstance(batch, tuple) or len(batch) < 2:
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
         raise EngramError(
             "The default loss takes batches (*inputs, classes); for any other batch, give Learner "
             "a loss of your own."
@@ -264,7 +264,9 @@ class Learner:
         A batch that the memory cannot take is refused before anything is learnt from it.
 
         Args:
-            batch: tensors with one row an example, or one dict of such tensors.
+            batch: tensors with one row an example, or one dict of such tensors. A column may be a
+                `Ragged`, whose examples differ in length. For a memory of indices it is one tensor
+                of indices. The loss is given what the memory's ``collate`` makes of them.
             task: the task that the batch belongs to, where there are tasks.
             ids: the examples' names, by which they can be erased.
             labels: their classes, for a memory that keeps examples by class; by default the last
@@ -292,7 +294,7 @@ class Learner:
                 yield from self._losses(current, task, size, None, known)
                 return
             own = memory.prepare(
-                current,
+                current[0] if isinstance(memory.storage, IndexStorage) else current,  # type: ignore[index]
                 tasks=task,
                 labels=labels,
                 ids=ids,
@@ -308,7 +310,14 @@ class Learner:
                     "leave it out, or give the memory allow_nonfinite=True."
                 )
             prepared.append(own)
-            yield from self._losses(current, task, own.size, own.finite, own.metadata)
+            before = _versions(own.tensors)
+            seen = memory.present(own)
+            yield from self._losses(seen, task, own.size, own.finite, own.metadata)
+            if _versions(own.tensors) != before:
+                raise EngramError(
+                    "The loss, or the model, writes to the batch that it is given, which the "
+                    "memory is to keep as it was; let it work on a copy, such as inputs.clone()."
+                )
 
         optimizer, buffers = self._optimizer, _copies(self.model)
         parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
@@ -452,7 +461,7 @@ class Learner:
         So it is in the paper's experiments, too. ``finite`` tells, on a device, whether all values
         of the current batch are.
         """
-        device = next(_tensors(current)).device
+        device = _device_of(current)
         with_tasks = self._loss is not cross_entropy  # which never looks at them
         own = self._own_weights(known, device)
         for name, batch, *columns in self._references(with_tasks):
@@ -483,8 +492,8 @@ class Learner:
         self, batch: Batch, tasks: Tensor | None, weights: Tensor | None
     ) -> Iterator[tuple[Tensor, Tensor | float | None]]:
         """Yield the loss of a batch and its value or, of a large one, the shares of its parts."""
-        size, most = _size_of(batch), self._micro_batch
-        if most is None or size <= most:
+        most = self._micro_batch
+        if most is None or (size := _size_of(batch)) <= most:
             yield self._evaluate(batch, tasks, weights)
             return
         total = None if weights is None else weights.sum()
@@ -564,6 +573,12 @@ class Learner:
         if len(result) != 2:
             raise EngramError(f"loss must return one number, or two, not {len(result)}.")
         return result
+
+
+def _versions(tensors: Iterable[Tensor]) -> list[int]:
+    """Return how often each tensor was written to; those of inference mode do not tell."""
+    own = (each.values if isinstance(each, Ragged) else each for each in tensors)
+    return [0 if each.is_inference() else each._version for each in own]
 
 
 def _nan_unless(finite: Tensor, value: Tensor | float) -> Tensor | float:
@@ -646,7 +661,10 @@ def _check_optimizer(optimizer: Optimizer, before: Mapping[Tensor, Any]) -> None
 def _as_batch(given: tuple[Tensor | dict[str, Tensor], ...]) -> Batch:
     """Return one dict or a tuple of tensors, or refuse what is neither."""
     batch: Any = given[0] if len(given) == 1 and isinstance(given[0], dict) else given
-    if batch and all(isinstance(each, Tensor) and each.dim() for each in _tensors(batch)):
+    if batch and all(
+        isinstance(each, Ragged) or (isinstance(each, Tensor) and each.dim())
+        for each in _tensors(batch)
+    ):
         return batch  # type: ignore[no-any-return]
     raise EngramError(
         "A batch is one or more tensors with one row an example, or one dict of such tensors; "
@@ -672,24 +690,40 @@ def _size_of(batch: Batch) -> int:
     return size
 
 
-def _rows_of(batch: Batch, part: slice) -> Batch:
-    if isinstance(batch, dict):
-        return {name: tensor[part] for name, tensor in batch.items()}
-    return tuple(tensor[part] for tensor in batch)
+def _rows_of(batch: Any, part: slice) -> Any:  # noqa: ANN401  # as collate made it
+    return _changed(batch, lambda column: column[part])
 
 
 def _tensors(batch: Batch) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor | Ragged):
+        return iter([batch])  # type: ignore[list-item]
     return iter(batch.values() if isinstance(batch, dict) else batch)
+
+
+def _changed(batch: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401  # as collate made it
+    """Return a batch with every column changed, however it is nested."""
+    if isinstance(batch, Tensor | Ragged):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {name: _changed(part, change) for name, part in batch.items()}
+    if isinstance(batch, tuple | list):
+        parts = [_changed(part, change) for part in batch]
+        return parts if isinstance(batch, list) else tuple(parts)
+    return batch
+
+
+def _device_of(batch: Any) -> torch.device:  # noqa: ANN401  # as collate made it
+    """Return the device of a batch's first column, the host's where there is none."""
+    found: list[torch.device] = []
+    _changed(batch, lambda column: found.append(column.device))
+    return found[0] if found else torch.device("cpu")
 
 
 def _moved(batch: Batch, known: Iterable[Tensor | None], device: torch.device) -> tuple[Any, ...]:
     """Return a batch of the memory and what is known of it, on the device of the batch at hand."""
-    if next(_tensors(batch)).device == device:
+    if _device_of(batch) == device:
         return batch, *known
-    if isinstance(batch, dict):
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
-    else:
-        batch = tuple(tensor.to(device) for tensor in batch)
+    batch = _changed(batch, lambda column: column.to(device))
     return batch, *(None if column is None else column.to(device) for column in known)
 
 

@@ -96,7 +96,7 @@ def usual(method):
     return {**USUAL, **({"epsilon": 0.001} if method == "mega-i" else {})}
 
 
-def specify(benchmark, method, *, tasks=None, examples=None, overrides=None):
+def specify(benchmark, method, *, tasks=None, examples=None, overrides=None, passes=1):
     if benchmark != "permuted-mnist":
         raise unknown("benchmark", benchmark, ["permuted-mnist"])
     if method not in METHODS:
@@ -107,7 +107,8 @@ def specify(benchmark, method, *, tasks=None, examples=None, overrides=None):
     settings = usual(method)
     for key, text in (overrides or {}).items():
         settings[key] = type(settings[key])(text)
-    return Spec(benchmark, method, tasks, 55_000 if examples is None else examples, settings)
+    examples = 55_000 if examples is None else examples
+    return Spec(benchmark, method, tasks, examples, settings, passes=passes)
 
 
 def tuning_specs(benchmark, method, *, tasks=None, examples=None, passes=1, overrides=None):

@@ -123,8 +123,8 @@ def test_no_step_waits_for_the_host(method):
 
 def test_the_list_above_is_complete():
     entries = map(method_entry, names())
-    courses = [Subject(entry, entry.settings()).fresh_run(device="cuda") for entry in entries]
-    capturable = [course.method.capturable for course in courses]
+    runs = [Subject(entry, entry.settings()).fresh_run(device="cuda") for entry in entries]
+    capturable = [run.method.capturable for run in runs]
     assert {name for name, yes in zip(names(), capturable, strict=True) if yes} == set(CAPTURED)
 
 
@@ -134,12 +134,12 @@ def test_a_state_that_was_on_the_host_goes_on_on_the_device(method):
     """As it is when a checkpoint has been read from a file."""
     entry = method_entry(method)
     subject = Subject(entry, entry.settings(batch_size=4))
-    course = subject.fresh_run(device="cuda")
-    saved = [(moment, on_the_host(course.method.state_dict())) for moment in course.teach()]
+    run = subject.fresh_run(device="cuda")
+    saved = [(moment, on_the_host(run.method.state_dict())) for moment in run.teach()]
     for moment, state in saved[::3]:
         loaded = subject.fresh_run(device="cuda")
         loaded.method.load_state_dict(state)
-        assert equal(course.result(), loaded.finish(after=moment).result())
+        assert equal(run.result(), loaded.finish(after=moment).result())
 
 
 def on_the_host(state):

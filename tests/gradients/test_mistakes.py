@@ -8,7 +8,8 @@ from torch import nn
 import engram
 from engram.errors import EngramError
 from engram.gradients import backward_each
-from engram.rules import GEM, MEGA2
+from engram.memory import Fifo, Memory
+from engram.rules import GEM, MEGA1, MEGA2, Current, Equal
 from interruptions import interrupted
 
 BATCH = examples(1, 4)
@@ -154,6 +155,25 @@ def test_a_loss_is_a_plain_tensor(model, mixer, made):
     if made is not sparse:
         with pytest.raises(EngramError, match="value must be a single number"):
             mixer.backward(loss_on(model, BATCH), value=made())
+
+
+@pytest.mark.parametrize("rule", [Current(), Equal(), MEGA1(), MEGA2(), GEM()], ids=repr)
+def test_parameters_that_no_loss_reaches_are_refused(model, rule):
+    """The optimiser of a model that was made anew would take steps that change nothing."""
+    optimizer = sgd(network())
+    mixer = engram.GradientMixer(optimizer, rule)
+    learner = engram.Learner(model, optimizer, rule, Memory(Fifo(10)))
+    other = [each for group in optimizer.param_groups for each in group["params"]]
+    mixer.backward(loss_on(model, BATCH))
+    for mistake in (
+        mixer.mix,
+        lambda: engram.backward([loss_on(model, BATCH)], other, rule),
+        lambda: backward_each([(loss_on(model, BATCH), 1.0)], other, rule),
+        lambda: learner.observe(*BATCH),
+    ):
+        with pytest.raises(EngramError, match="reaches none of the parameters"):
+            mistake()
+    assert len(learner.memory) == 0
 
 
 def test_a_mixer_says_what_it_is_made_of(model, mixer):

@@ -23,6 +23,7 @@ def build(settings, seeds=(0,), sizes=(2, 2)):
     network = MLP(sizes)
     start = torch.randn(network.size, dtype=torch.float64, generator=torch.manual_seed(1))
     stream = SimpleNamespace(
+        passes=1,
         tasks=3,
         examples=100,
         classes=sizes[-1],

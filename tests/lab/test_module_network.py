@@ -16,6 +16,8 @@ from engram.lab.engine import Batch, Rows, cross_entropy
 from engram.lab.networks import MLP, ModuleNetwork, ResNet, network_source
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current
 
+pytestmark = pytest.mark.numerical
+
 RULES = [Current(), AGEM(), MEGA1(), MEGA2(), GEM()]
 SIZES = (12, 6, 5, 3)
 

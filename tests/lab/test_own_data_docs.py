@@ -31,22 +31,26 @@ def place(tmp_path, monkeypatch):
         [row, day, row % 7, row % 5, "OBT"[row % 3], row % 2] for row, day in enumerate(days * 6)
     ]
     write_csv(tmp_path / "sales.csv", header, rows)
+    pixels = [[row, row % 3, row % 10, row % 3] for row in range(60)]
+    write_csv(tmp_path / "digits.csv", ["a", "b", "digit", "lesson"], pixels)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("place")
 def test_every_command_is_accepted(command):
     words = shlex.split(command)
-    benchmark, methods, settings = words[0], [], {}
+    benchmark, methods, settings, passes = words[0], [], {}, 1
     for word, following in zip(words[1:], [*words[2:], ""], strict=True):
         if word == "--set":
             key, _, value = following.partition("=")
             settings[key] = value
+        elif word == "--passes":
+            passes = int(following)
         elif "=" not in word and not word.startswith("--") and not word.isdigit():
             methods.append(word)
     assert methods
     for method in methods:
-        assert specify(benchmark, method, overrides=settings).tasks > 1
+        assert specify(benchmark, method, overrides=settings, passes=passes).tasks > 1
 
 
 def test_the_page_names_every_setting():

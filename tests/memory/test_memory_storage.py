@@ -74,7 +74,7 @@ def test_samples_without_tasks_or_labels_say_so():
     memory.add(torch.zeros(3, 2))
     sample = memory.sample(2)
     assert (sample.tasks, sample.labels) == (None, None)
-    assert next(memory.examples())[1:] == (None, None, None)
+    assert next(memory.examples())[1:] == (None,) * 5
 
 
 def test_a_sample_by_task_has_up_to_so_many_of_each():
@@ -108,12 +108,12 @@ def test_the_references_of_a_step_are_those_of_a_sample_in_the_order_of_the_slot
         found = memories[0].references(4, by_task=by_task, with_tasks=with_tasks)
         sample = memories[1].sample(4, by_task=by_task)
         samples = [*sample.values()] if by_task else [sample]
-        assert [batch.tolist() for batch, _ in found] == [sorted(part.ids) for part in samples]
+        assert [batch.tolist() for batch, *_ in found] == [sorted(part.ids) for part in samples]
         expected = [
             sorted(part.tasks.tolist()) if with_tasks and tasks is not None else None
             for part in samples
         ]
-        assert [own if own is None else own.tolist() for _, own in found] == expected
+        assert [own if own is None else own.tolist() for _, own, _ in found] == expected
 
 
 def test_tasks_can_be_given_for_each_example_or_for_all():
@@ -191,7 +191,7 @@ BAD = {
     "ids are truth": ((torch.zeros(2, 3), label(0, 0)), {"ids": [True, 2]}, "id True is neither"),
     "tags too short": ((torch.zeros(2, 3), label(0, 0)), {"tags": [None]}, "tags has 1"),
     "tags are words": ((torch.zeros(2, 3), label(0, 0)), {"tags": ["a", "b"]}, "not a mapping"),
-    "tags are nested": ((torch.zeros(2, 3), label(0, 0)), {"tags": {"a": [1]}}, "'a': .1."),
+    "tags are nested": ((torch.zeros(2, 3), label(0, 0)), {"tags": {"a": [1]}}, "'a' is .1."),
     "tags are a number": ((torch.zeros(2, 3), label(0, 0)), {"tags": 5}, "not a mapping"),
     "tags not finite": ((torch.zeros(2, 3), label(0, 0)), {"tags": {"a": float("nan")}}, "finite"),
 }

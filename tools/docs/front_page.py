@@ -18,7 +18,7 @@ from tools.docs.performance import NOT_MEASURED, newest_performance
 from tools.docs.reproduction import papers_own
 
 _BENCHMARKS = {"permuted-mnist": "Permuted MNIST", "split-cifar": "Split CIFAR"}
-_FOLDER = "engram-results"  # where a command puts its results unless told otherwise
+_FOLDER = "engram-results"  # where a command puts its results by default
 _WIDTH = 160  # letters of a line, as where a command writes to a file
 _OURS = "MEGA-II of a run"  # of the rows of the table ``peers``
 _PEERS = {
@@ -59,9 +59,9 @@ def evidence(
             paper = defaults.printed(mine, "average_accuracy")
             ours = spread(mine.statistic("average_accuracy"), 2)
             line += [ours, spread(paper, 2), seeds_cell(mine)]
-    told = [found[name][method] for name in found for method in methods]
-    devices = ", ".join(sorted({each.machine for each in told}))
-    dates = sorted(row.created[:10] for each in told for row in each.rows)
+    measured = [found[name][method] for name in found for method in methods]
+    devices = ", ".join(sorted({each.machine for each in measured}))
+    dates = sorted(row.created[:10] for each in measured for row in each.rows)
     receipt = f"Mean ± standard deviation over the seeds; {devices}, {dates[0]} to {dates[-1]}."
     return "\n\n".join([markdown_table(header, lines), receipt, _speed(results)])
 

@@ -14,6 +14,7 @@ from engram.gradients.gram import Gradient, check_rows
 from engram.gradients.mixing import (
     Mix,
     check_gradient,
+    check_reached,
     check_rule,
     clear_gradients,
     mix_rows,
@@ -241,6 +242,7 @@ def _mix_once(
             mean = ranks.average_gradient(own, parameters, parameters)
             for parameter, gradient in zip(parameters, mean, strict=True):
                 parameter.grad = gradient
+        check_reached([[parameter.grad for parameter in parameters]], parameters)
         if check is not False:
             check_gradient(rule, [*shares], mix, parameters, (), check)
     except BaseException:

@@ -100,6 +100,7 @@ def mix_rows(
     check: Check = False,
 ) -> Mix:
     """Weigh the rows and write their mixture to ``.grad``, which is None where this raises."""
+    check_reached(rows, parameters)
     matrix = GradientRows(rows, values[0].device)
     compared = matrix if rule.needs_gram else None
     mix = weigh(rule, names, values, compared, scale=scale, check=check)
@@ -170,6 +171,22 @@ def _weigh_in_numbers(
             given = f"{type(rule).__name__} gives the rows {shown([*names])} the weights {weights}"
             raise refusal(find_problem(rule, names, losses, gram) or given)
     return _NumberMix.of(losses, gram, weights, dtype, precision)
+
+
+def check_reached(rows: Sequence[Gradient], parameters: Sequence[Tensor]) -> None:
+    """Refuse a step that would change nothing: no row has a gradient of anything that is trained.
+
+    As a rule the first parameter of the first row has one, and nothing else is looked at.
+    """
+    for row in rows:
+        for each in row:
+            if each is not None:
+                return
+    if any(parameter.requires_grad for parameter in parameters):
+        raise EngramError(
+            "The loss reaches none of the parameters: they may be those of another model, of which "
+            "the optimiser was made before this one was."
+        )
 
 
 def check_gradient(

@@ -4,10 +4,12 @@ README.md beside this file says how the pieces work together.
 """
 
 from engram.memory import old_pickles
+from engram.memory.columns import Ragged
 from engram.memory.examples import Erasure, Example, Sample
 from engram.memory.ledger import Ledger
 from engram.memory.memory import Memory
 from engram.memory.policies import ClassRing, ClassSample, Fifo, Policy, Reservoir
+from engram.memory.ragged import RaggedStorage
 from engram.memory.slots import Moves
 from engram.memory.storage import IndexStorage, TensorStorage
 
@@ -22,6 +24,8 @@ __all__ = [
     "Memory",
     "Moves",
     "Policy",
+    "Ragged",
+    "RaggedStorage",
     "Reservoir",
     "Sample",
     "TensorStorage",

@@ -7,7 +7,9 @@ column: one row for each example.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import torch
@@ -52,10 +54,137 @@ _INEXACT |= {dtype: torch.float32 for dtype in _ROWS if "float8" in str(dtype)}
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _ROWS if dtype not in _PLAIN}
 
 
+class Ragged(Sequence[Tensor]):
+    """A column whose examples differ in their first dimension: a tensor for each, unpadded.
+
+    ``values`` has all of them one after another, and ``lengths`` how long each is.
+
+    >>> texts = Ragged([torch.tensor([5, 6, 7]), torch.tensor([8])])
+    >>> texts.values, texts.lengths
+    (tensor([5, 6, 7, 8]), [3, 1])
+    >>> texts.padded()
+    tensor([[5, 6, 7],
+            [8, 0, 0]])
+    >>> Ragged.from_padded(texts.padded(), texts.lengths)[0]
+    tensor([5, 6, 7])
+    """
+
+    __slots__ = ("_starts", "lengths", "values")
+
+    def __init__(self, examples: Iterable[Tensor]) -> None:
+        if not isinstance(examples, Iterable) or (
+            isinstance(examples, Tensor) and not examples.dim()
+        ):
+            raise EngramError(f"A Ragged is made of a list of tensors, not {shown(examples)}.")
+        own = list(examples)
+        for each in own:
+            if not isinstance(each, Tensor) or not each.dim() or each.is_nested:
+                raise EngramError(
+                    "A Ragged is made of tensors with at least one dimension, the one in which "
+                    f"they differ; one of these is {shown(each)}."
+                )
+        kinds = {(each.shape[1:], each.dtype, each.device, each.layout) for each in own}
+        if len(kinds) > 1:
+            raise EngramError(
+                "The tensors of a Ragged may differ in their first dimension alone, not in dtype, "
+                "device or the rest of their shape."
+            )
+        self.values = torch.cat(own) if own else torch.empty(0)
+        self._measure([len(each) for each in own])
+
+    def _measure(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+        self._starts = [0, *accumulate(lengths)]
+
+    @classmethod
+    def packed(cls, values: Tensor, lengths: Iterable[int]) -> Ragged:
+        """Return the examples that lie one after another in a tensor, and are so long each."""
+        own = checked_lengths(lengths)
+        if not isinstance(values, Tensor) or not values.dim() or sum(own) != len(values):
+            raise EngramError(
+                "The lengths of a Ragged must add up to the length of its values, a tensor."
+            )
+        made = object.__new__(cls)
+        made.values = values
+        made._measure(own)
+        return made
+
+    @classmethod
+    def from_padded(cls, padded: Tensor, lengths: Iterable[int]) -> Ragged:
+        """Return the examples of a padded tensor [n, longest, ...], which are so long each."""
+        own = checked_lengths(lengths)
+        if not isinstance(padded, Tensor) or padded.dim() < 2 or len(padded) != len(own):
+            raise EngramError("Give a padded tensor [n, longest, ...], and n lengths.")
+        if max(own, default=0) > padded.shape[1]:
+            raise EngramError(
+                f"An example of {max(own)} cannot be in rows that are padded to {padded.shape[1]}."
+            )
+        if not own:
+            return cls.packed(padded.flatten(0, 1), own)
+        return cls([row[:length] for row, length in zip(padded, own, strict=True)])
+
+    def padded(self, value: float = 0) -> Tensor:
+        """Return one tensor [n, longest, ...], in which shorter ones end with ``value``."""
+        shape = (len(self), max(self.lengths, default=0), *self.values.shape[1:])
+        whole = self.values.new_full(shape, value)
+        for row, own in zip(whole, self, strict=True):
+            row[: len(own)] = own
+        return whole
+
+    def to(self, device: torch.device | str) -> Ragged:
+        """Return the examples on a device."""
+        return Ragged.packed(self.values.to(device), self.lengths)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the examples are."""
+        return self.values.device
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401  # one of them, or a Ragged of some
+        if isinstance(place, slice):
+            places = range(len(self))[place]
+            if places.step == 1:
+                start, stop = (
+                    self._starts[places.start],
+                    self._starts[max(places.stop, places.start)],
+                )
+                return Ragged.packed(self.values[start:stop], self.lengths[place])
+            return Ragged([self[each] for each in places])
+        own = range(len(self))[place]
+        return self.values[self._starts[own] : self._starts[own + 1]]
+
+    def chosen(self, places: Sequence[int]) -> Ragged:
+        """Return the examples in these places."""
+        if not places:
+            return Ragged.packed(self.values[:0], [])
+        return Ragged([self[place] for place in places])
+
+    def __repr__(self) -> str:
+        kind = f"{tuple(self.values.shape[1:])} {self.values.dtype}"
+        return f"Ragged({len(self)} examples of {len(self.values)} rows {kind})"
+
+
+def checked_lengths(lengths: object) -> list[int]:
+    """Return lengths as whole numbers, or refuse what is not that."""
+    try:
+        column: Any = lengths
+        own = [operator.index(each) for each in column]
+    except (TypeError, RuntimeError):
+        own = [-1]
+    if min(own, default=0) < 0:
+        raise EngramError(f"lengths is {shown(lengths)}; give one whole number for each example.")
+    return own
+
+
 def describe(batch: object) -> Structure:
     """Return a batch's structure; a named tuple counts as a tuple, any mapping as a dict."""
     if isinstance(batch, Tensor):
         return "tensor"
+    if isinstance(batch, Ragged):
+        return "ragged"
     if isinstance(batch, tuple):
         return {"tuple": [describe(part) for part in batch]}
     if isinstance(batch, list):
@@ -68,11 +197,24 @@ def describe(batch: object) -> Structure:
     )
 
 
-def flatten(structure: Structure, batch: object) -> list[Tensor]:
-    """Return the tensors of a batch of this structure, in the structure's order."""
+def flatten(structure: Structure, batch: object, *, ragged: bool = False) -> list[Any]:
+    """Return the tensors of a batch of this structure, in the structure's order.
+
+    Where a column may be ``ragged`` it is a `Ragged`, and a tensor in its place counts as one.
+    """
     if isinstance(structure, str):
-        if isinstance(batch, Tensor):
+        if structure == "tensor" and isinstance(batch, Tensor):
             return [batch]
+        if structure == "ragged":
+            if not ragged:
+                raise EngramError(
+                    "The batch has a Ragged column, whose examples differ in length; this memory's "
+                    "storage holds examples of one length: use a RaggedStorage."
+                )
+            if isinstance(batch, Ragged):
+                return [batch]
+            if isinstance(batch, Tensor) and batch.dim() > 1 and not batch.is_nested:
+                return [Ragged.packed(batch.flatten(0, 1), [batch.shape[1]] * len(batch))]
         raise _differs(structure, batch)
     ((kind, parts),) = structure.items()
     if kind == "dict":
@@ -86,11 +228,11 @@ def flatten(structure: Structure, batch: object) -> list[Tensor]:
         if part == "tensor" and isinstance(own, Tensor):
             tensors.append(own)
         else:
-            tensors += flatten(part, own)
+            tensors += flatten(part, own, ragged=ragged)
     return tensors
 
 
-def rebuild(structure: Structure, tensors: Iterator[Tensor]) -> Batch:
+def rebuild(structure: Structure, tensors: Iterator[Any]) -> Batch:
     """Return a batch of this structure made of the tensors, in the structure's order."""
     if isinstance(structure, str):
         return next(tensors)
@@ -101,12 +243,22 @@ def rebuild(structure: Structure, tensors: Iterator[Tensor]) -> Batch:
     return tuple(built) if kind == "tuple" else built
 
 
+def has_ragged(batch: object) -> bool:
+    """Tell whether a batch has a `Ragged` column."""
+    if isinstance(batch, Ragged):
+        return True
+    if isinstance(batch, Mapping):
+        batch = [*batch.values()]
+    return isinstance(batch, tuple | list) and any(map(has_ragged, batch))
+
+
 def check_kinds(tensors: list[Tensor]) -> None:
     """Refuse tensors that are not what their shape and dtype say, and dtypes that none holds."""
     for tensor in tensors:
         if tensor.is_nested:
             raise EngramError(
-                "A tensor of the batch is nested; give its examples padded to one length."
+                "A tensor of the batch is nested; give Ragged(tensor.unbind()), or its examples "
+                "padded to one length."
             )
         if tensor.is_quantized:
             raise EngramError(
@@ -153,6 +305,26 @@ def check_examples(tensors: list[Tensor], examples: list[tuple[torch.Size, torch
             )
 
 
+def chosen(batch: Batch, places: Sequence[int]) -> Batch:
+    """Return the examples of a batch that are in these places, as a batch."""
+    structure = describe(batch)
+    parts: list[Tensor | Ragged] = []
+    for part in flatten(structure, batch, ragged=True):
+        if isinstance(part, Ragged):
+            parts.append(part.chosen(places))
+        else:
+            rows = as_rows(part).index_select(0, torch.tensor(places, device=part.device).long())
+            parts.append(rows.view(part.dtype))
+    return rebuild(structure, iter(parts))
+
+
+def one_by_one(batch: Batch) -> list[Any]:
+    """Return the examples of a batch, each with a tensor for every column."""
+    structure = describe(batch)
+    columns = [list(column) for column in flatten(structure, batch, ragged=True)]
+    return [rebuild(structure, iter(own)) for own in zip(*columns, strict=True)]
+
+
 def own_labels(batch: object) -> Tensor | None:
     """Return the labels that a batch holds itself: a tuple's last tensor, if it can be that."""
     last = batch[-1] if isinstance(batch, tuple) and batch else None
@@ -177,7 +349,7 @@ def _differs(structure: Structure, batch: object) -> EngramError:
 
 def _in_words(structure: Structure) -> str:
     if isinstance(structure, str):
-        return "a tensor"
+        return "a Ragged" if structure == "ragged" else "a tensor"
     ((kind, parts),) = structure.items()
     return f"a dict of {sorted(parts)}" if kind == "dict" else f"a {kind} of {len(parts)}"
 

@@ -195,6 +195,11 @@ class Ledger:
         return self._slots.measure("times")
 
     @property
+    def sizes(self) -> Measures | None:
+        """The bytes of the examples by slot, where a budget in bytes counts them one by one."""
+        return self._slots.measure("sizes")
+
+    @property
     def nbytes(self) -> int:
         """The sizes of the examples held, of those that came with one."""
         return self._slots.nbytes
@@ -739,6 +744,7 @@ def _from_first_pickles(state: dict[str, Any]) -> dict[str, Any]:
     """Return what a ledger has in a pickle of 0.1.0 as it is now; see `old_pickles`."""
     state = dict(state)
     held = vars(state.pop("_filing"))
+    state["journal"] = held["journal"]
     slots: SlotTable = held["slots"]
     slots.columns = vars(slots).pop("table")
     return {

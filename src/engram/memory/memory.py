@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -14,7 +14,15 @@ from torch import Tensor
 
 from engram.errors import EngramError, shown, unknown
 from engram.memory import files
-from engram.memory.columns import Batch, example_nbytes, finite_flag, first_not_finite, is_finite
+from engram.memory.columns import (
+    Batch,
+    example_nbytes,
+    finite_flag,
+    first_not_finite,
+    has_ragged,
+    is_finite,
+    one_by_one,
+)
 from engram.memory.examples import (
     Erasure,
     Example,
@@ -39,13 +47,18 @@ from engram.memory.files import (
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
 from engram.memory.policies import Policy, natural, policy_from_json, positive
+from engram.memory.ragged import RaggedStorage
 from engram.memory.sampling import Draws, draw, draw_weighted, spread
 from engram.memory.slots import MEASURES, Indices, Moves
-from engram.memory.storage import Staged, TensorStorage
+from engram.memory.storage import IndexStorage, Staged, TensorStorage
 
 _POOLED = 0  # stands for all tasks together
 _STRATA = ("class", "task")
 _MOST = 1024  # batches that are unsettled: what undoes them takes memory
+
+
+Collate: TypeAlias = Callable[[list[Any]], Any]
+"""Makes a batch of a list of examples, as a `DataLoader`'s ``collate_fn`` does."""
 
 
 class Prepared(NamedTuple):
@@ -70,8 +83,21 @@ class _Unsettled(NamedTuple):
     journal: Journal  # what undoes it in the ledger
 
 
-def _check_budget(max_bytes: int, nbytes: int) -> None:
-    if nbytes > max_bytes:
+def checked_collate(collate: Collate | None) -> Collate | None:
+    """Return the function, or refuse what is none."""
+    if collate is not None and not callable(collate):
+        raise EngramError(f"collate is {shown(collate)}; give a function of a list of examples.")
+    return collate
+
+
+def _default_collate(examples: list[Any]) -> Any:  # noqa: ANN401  # whatever they are made of
+    from torch.utils.data import default_collate
+
+    return default_collate(examples)
+
+
+def _check_budget(max_bytes: int | None, nbytes: int) -> None:
+    if max_bytes is not None and nbytes > max_bytes:
         raise EngramError(f"max_bytes is {max_bytes}, less than the {nbytes} bytes of one example.")
 
 
@@ -123,7 +149,8 @@ def _load_erasures(records: Any) -> list[Erasure]:  # noqa: ANN401  # JSON
 def _least_version(state: Mapping[str, Any]) -> int:
     """Return the oldest version of a file whose readers know all that a state holds."""
     ledger = state["ledger"]
-    newer = "max_age" in ledger or not ledger["filing"].keys().isdisjoint(MEASURES)
+    ragged = state["storage"]["kind"] == RaggedStorage.kind
+    newer = ragged or "max_age" in ledger or not ledger["filing"].keys().isdisjoint(MEASURES)
     return 3 if newer else 1
 
 
@@ -164,6 +191,10 @@ class Memory:
     ('withdrawn', 6)
     """
 
+    collate: Collate | None = None
+    """Makes a batch of the examples of a sample; None for columns as they were added."""
+    _chooses_storage = False
+
     def __init__(
         self,
         policy: Policy,
@@ -175,6 +206,7 @@ class Memory:
         allow_nonfinite: bool = False,
         max_age: float | None = None,
         age_by: Literal["task", "time"] = "task",
+        collate: Collate | None = None,
     ) -> None:
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
@@ -187,6 +219,8 @@ class Memory:
             policy, max_examples=max_examples, seed=seed, max_age=max_age, age_by=age_by
         )
         self.storage = TensorStorage() if storage is None else storage
+        self._chooses_storage = storage is None
+        self.collate = checked_collate(collate)
         # One lock for whatever reads or changes the memory: a second one could be taken before it
         # by one thread and after it by another.
         self._lock = ledger.lock = self.storage.lock
@@ -307,16 +341,44 @@ class Memory:
         """
         with self._lock:
             self._finish()
+            if self._chooses_storage and not self.storage.rows:
+                self._choose_storage(has_ragged(batch))
             tensors = self.storage.check(batch)
             labels = self.storage.labels(batch) if labels is None else labels
-            size = tensors[0].shape[0]
+            size = len(tensors[0])
+            sizes = None if self.max_bytes is None else self.storage.sizes(tensors)
             metadata = self._ledger.prepare(
-                tasks, labels, ids, tags, count=size, weights=weights, times=times
+                tasks, labels, ids, tags, count=size, weights=weights, times=times, sizes=sizes
             )
-            if self.max_bytes is not None and not self.storage.rows:
+            if sizes is not None:
+                _check_budget(self.max_bytes, max(sizes, default=0))
+            elif self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
             finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
             return Prepared(batch, tensors, metadata, size, self.storage.examples, finite)
+
+    def _choose_storage(self, ragged: bool) -> None:
+        """Let the storage be of the kind that the first batch needs, where none was given."""
+        kind = RaggedStorage if ragged else TensorStorage
+        if type(self.storage) is not kind:
+            storage = kind(self.storage.device)
+            storage.lock = self._lock
+            self.storage = storage
+
+    def present(self, prepared: Prepared) -> Batch:
+        """Return a batch as a sample of it will be, so that a model may be trained on it first.
+
+        Indices become what they point at, and ``collate`` puts the examples together.
+        """
+        storage = self.storage
+        if isinstance(storage, IndexStorage):
+            return self._collated(storage.at(prepared.tensors[0]), self.collate)
+        return self._collated(prepared.batch, self.collate)
+
+    def _collated(self, batch: Batch, collate: Collate | None) -> Batch:
+        if isinstance(self.storage, IndexStorage) and self.storage.dataset is not None:
+            return (collate or _default_collate)(batch)
+        return batch if collate is None else collate(one_by_one(batch))
 
     def file(self, prepared: Prepared, *, valid: Tensor | None = None) -> None:
         """Add what `prepare` has checked: all of it or, where it is interrupted, nothing.
@@ -372,7 +434,8 @@ class Memory:
             if prepared.finite is not None:
                 valid = valid.to(prepared.finite.device) & prepared.finite
             device = self.storage.device_for(prepared.tensors)
-            if device.type != "cpu" or valid.is_cpu:
+            waits = self.storage.waits_for_flags
+            if not waits and (device.type != "cpu" or valid.is_cpu):
                 valid = valid.to(device)
                 return True, valid & self._unsettled[-1].valid if self._unsettled else valid
             self._settle()
@@ -483,9 +546,14 @@ class Memory:
         if rows and rows == self._ledger.capacity:
             return
         self._ledger.note(vars(self.storage).update, dict(vars(self.storage)))
+        packed = isinstance(self.storage, RaggedStorage)
         if self.max_bytes is not None and not rows:
-            self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
-        rows = self._ledger.rows(max(needed, 2 * rows), at_once=self.max_bytes is not None)
+            if packed:
+                self._ledger.restrict_bytes(self.max_bytes)
+            else:
+                self._ledger.restrict(self.max_bytes // max(example_nbytes(prepared.tensors), 1))
+        at_once = self.max_bytes is not None and not packed
+        rows = self._ledger.rows(max(needed, 2 * rows), at_once=at_once)
         self.storage.resize(rows, prepared.batch)
 
     def end_task(self) -> None:
@@ -502,10 +570,17 @@ class Memory:
         *,
         stratify: Literal["class", "task"] | None = None,
         weighted: bool = False,
+        collate: Collate | None = None,
     ) -> Sample | None: ...
     @overload
     def sample(
-        self, count: int, by_task: Literal[True], *, stratify: None = None, weighted: bool = False
+        self,
+        count: int,
+        by_task: Literal[True],
+        *,
+        stratify: None = None,
+        weighted: bool = False,
+        collate: Collate | None = None,
     ) -> dict[int, Sample] | None: ...
     def sample(
         self,
@@ -514,23 +589,26 @@ class Memory:
         *,
         stratify: Literal["class", "task"] | None = None,
         weighted: bool = False,
+        collate: Collate | None = None,
     ) -> Sample | dict[int, Sample] | None:
         """Return ``count`` examples drawn without replacement, in a random order.
 
         All of them, in the order of their slots, if there are no more. With ``by_task``: up to
         ``count`` of each task. With ``stratify``: ``count`` in all, equally many of each class or
         task; of one that has fewer all, and more of the others. With ``weighted``: one after
-        another, each in proportion to the weights of those that are left. None where nothing is
+        another, each in proportion to the weights of those that are left. ``collate`` makes a
+        batch of the list of examples, in place of the memory's own. None where nothing is
         available.
         """
         _check_how(by_task, stratify, weighted)
+        collate = self.collate if collate is None else checked_collate(collate)
         with self._lock:
             self._finish()
             if stratify is None:
                 draws = self._draw(count, by_task, in_order=False, weighted=weighted)
             else:
                 draws = self._draw_stratified(count, stratify, weighted)
-            samples = {task: self._read(slots) for task, slots in draws.items()}
+            samples = {task: self._read(slots, collate) for task, slots in draws.items()}
         if by_task:
             return samples or None
         return samples.get(_POOLED)
@@ -556,7 +634,7 @@ class Memory:
             with_tasks = with_tasks and self._ledger.has_tasks
             return [
                 (
-                    read(place(slots)),
+                    self._collated(read(place(slots)), self.collate),
                     place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
                     self._weights(slots) if with_weights else None,
                 )
@@ -619,9 +697,9 @@ class Memory:
             self._table = self._ledger.table
         return self._views
 
-    def _read(self, slots: Tensor) -> Sample:
+    def _read(self, slots: Tensor, collate: Collate | None = None) -> Sample:
         ledger, place = self._ledger, self.storage.place
-        batch = self.storage.read(place(slots))
+        batch = self._collated(self.storage.read(place(slots)), collate)
         tasks, labels, numbers = (column.index_select(0, slots) for column in self._columns())
         return Sample(
             batch,
@@ -737,14 +815,21 @@ class Memory:
         max_bytes, stored = state["max_bytes"], state["storage"]
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
-        lengths = {len(rows) for rows in stored["rows"].values()}
+        lengths = {len(rows) for rows in stored.get("lengths", stored["rows"]).values()}
         shapeless = not lengths or stored["structure"] is None
         if lengths - {len(ledger)} or (len(ledger) and shapeless):
             raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
-        rows = ledger.rows(len(ledger), at_once=max_bytes is not None)
+        ragged = stored["kind"] == RaggedStorage.kind
+        if self._chooses_storage and not self.storage.rows:
+            self._choose_storage(ragged)
+        rows = ledger.rows(len(ledger), at_once=max_bytes is not None and not ragged)
         filled = object.__new__(type(self.storage))
         vars(filled).update(vars(self.storage))
         filled.load_state_dict(stored, rows)
+        if isinstance(filled, RaggedStorage) and max_bytes is not None and len(ledger):
+            sizes = ledger.sizes
+            own = filled.nbytes_of(range(len(ledger)))
+            refuse_unless("sizes", sizes is not None and sizes.tolist() == own)
         return vars(filled)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -765,11 +850,13 @@ class Memory:
         *,
         storage: TensorStorage | None = None,
         allow_nonfinite: bool = False,
+        collate: Collate | None = None,
     ) -> Memory:
         """Return the memory that `save` wrote; it goes on as the saved one would have, bit for bit.
 
         ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
-        of the same data. ``allow_nonfinite`` is for what is added from now on.
+        of the same data. ``allow_nonfinite`` is for what is added from now on; ``collate`` is a
+        function, and not saved.
         """
         with UntrustedInput():
             state = files.read(path)
@@ -778,11 +865,14 @@ class Memory:
                     f"The memory {path} holds indices into data; give storage=IndexStorage(data)."
                 )
             policy = policy_from_json(state["ledger"]["policy"])
+            kind = RaggedStorage if state["storage"]["kind"] == "ragged" else TensorStorage
             memory = cls(
                 policy,
-                TensorStorage(device) if storage is None else storage,
+                kind(device) if storage is None else storage,
                 allow_nonfinite=allow_nonfinite,
+                collate=collate,
             )
+            memory._chooses_storage = storage is None
             memory.load_state_dict(state)
             return memory
 
@@ -794,7 +884,8 @@ class Memory:
             return {**parts, **copy.deepcopy(changing), "storage": copy.copy(self.storage)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        # What a pickle of an earlier version does not have is as in a new memory.
+        vars(self).update(vars(Memory(state["policy"])) | state)
         self._lock = self._ledger.lock = self.storage.lock
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Memory:

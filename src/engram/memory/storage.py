@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ from engram.memory.columns import (
     rebuild,
     row_dtype,
 )
+from engram.memory.examples import Integers, integers
 from engram.memory.journal import deep_copy, new_lock
 from engram.memory.slots import Moves
 
@@ -49,6 +50,8 @@ class TensorStorage:
     """
 
     kind = "tensors"
+    waits_for_flags = False
+    """Whether it can write only what is known to be valid."""
 
     def __init__(self, device: torch.device | str | None = None) -> None:
         try:
@@ -106,6 +109,10 @@ class TensorStorage:
     def values(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors that `read` will make examples of, given what `check` returned."""
         return tensors
+
+    def sizes(self, tensors: list[Tensor]) -> list[int] | None:  # noqa: ARG002
+        """Return the bytes of each example of a batch; None where all are of one size."""
+        return None
 
     def device_for(self, tensors: list[Tensor]) -> torch.device:
         """Return the device of the rows, which the first batch decides unless one was given."""
@@ -214,8 +221,11 @@ class TensorStorage:
             return {**self._parts(), "_rows": rows}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        state = {"_by_view": False, **state}
+        if "_examples" in state:  # a pickle of 0.1.0
+            state["examples"] = state.pop("_examples")
+        state.pop("_places", None)  # the buffer of such a pickle
         vars(self).update(state, lock=new_lock(), _slot_buffer=SlotBuffer())
-        vars(self).pop("_places", None)  # the buffer of a pickle from 0.1.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorStorage:
         """Return a copy of everything as it is between two changes."""
@@ -232,12 +242,16 @@ class TensorStorage:
         rows = {str(place): row[:length] for place, row in enumerate(self._as_added(self._rows))}
         return {"kind": self.kind, "structure": self._structure, "rows": rows}
 
-    def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
-        """Take over the rows and structure, copied into ``rows`` allocated ones."""
+    def check_kind(self, state: dict[str, Any]) -> None:
+        """Refuse the state of another kind of storage."""
         if state["kind"] != self.kind:
             raise EngramError(
                 f"The state holds {state['kind']}; this memory's storage holds {self.kind}."
             )
+
+    def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
+        """Take over the rows and structure, copied into ``rows`` allocated ones."""
+        self.check_kind(state)
         self.rows, self._rows, self.examples = 0, [], []
         self._structure = self._accepted = None
         if state["structure"] is not None:
@@ -253,20 +267,39 @@ class IndexStorage(TensorStorage):
     A batch is a one-dimensional integer tensor of indices; what is read are the rows they point at.
     The data is neither copied nor saved, and does not count in ``nbytes``.
 
+    ``data`` may also be a data set that gives examples by index, such as a torch ``Dataset`` or one
+    of Hugging Face's: it has ``len(data)``, and ``data[i]`` or ``data.__getitems__([i, ...])``. Its
+    examples are read when they are sampled, and not before, and the memory's ``collate`` makes a
+    batch of them, by default torch's. ``labels`` has the class of each, for a policy that
+    keeps examples by class.
+
     >>> storage = IndexStorage((torch.arange(10.0), torch.arange(10) % 3))
     >>> storage.labels(torch.tensor([4, 5]))
     tensor([1, 2])
     """
 
     kind = "indices"
+    dataset: Any = None
+    """The data set that examples are read from; None where they are in tensors."""
 
-    def __init__(self, data: object) -> None:
-        self._data_structure = describe(data)
-        self._data = flatten(self._data_structure, data)
-        check_kinds(self._data)
-        check_lengths(self._data)
-        self._data_labels = own_labels(data)
-        super().__init__(self._data[0].device)
+    def __init__(self, data: object, *, labels: Integers | None = None) -> None:
+        given: Any = data
+        self.dataset = given if _is_dataset(data) else None
+        self._data: list[Tensor] = []
+        self._data_labels: Tensor | None = None
+        if self.dataset is None:
+            self._data_structure = describe(data)
+            self._data = flatten(self._data_structure, data)
+            check_kinds(self._data)
+            check_lengths(self._data)
+            self._data_labels = own_labels(data)
+        size = len(self._data[0]) if self.dataset is None else len(self.dataset)
+        if labels is not None:
+            self._data_labels = torch.tensor(integers("labels", labels, size), dtype=torch.int64)
+        super().__init__(self._data[0].device if self._data else "cpu")
+
+    def __len__(self) -> int:
+        return len(self._data[0]) if self.dataset is None else len(self.dataset)
 
     def check(self, batch: object) -> list[Tensor]:
         """Return the indices as the only tensor, or refuse what is no index into the data."""
@@ -279,7 +312,7 @@ class IndexStorage(TensorStorage):
         return [indices]
 
     def _check_range(self, indices: Tensor) -> None:
-        size = len(self._data[0])
+        size = len(self)
         if len(indices):
             least, most = int(indices.min()), int(indices.max())
             if least < 0 or most >= size:
@@ -289,7 +322,7 @@ class IndexStorage(TensorStorage):
                 )
 
     def labels(self, batch: object) -> Tensor | None:
-        """Return the labels of the rows, if the data is a tuple that ends with labels."""
+        """Return the labels of the rows, if they were given or the data ends with them."""
         if self._data_labels is None or not isinstance(batch, Tensor):
             return None
         indices = batch.to(self._data_labels.device, torch.int64)
@@ -297,8 +330,17 @@ class IndexStorage(TensorStorage):
         return labels.view(self._data_labels.dtype)
 
     def values(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the rows of the data that the indices point at."""
+        """Return the rows of the data that the indices point at; none of a data set."""
         return list(self._pointed_at(tensors[0]))
+
+    def at(self, indices: Tensor) -> Batch:
+        """Return a batch of the data's structure; of a data set, the list of its examples."""
+        if self.dataset is None:
+            return rebuild(self._data_structure, self._pointed_at(indices))
+        own = indices.tolist()
+        if hasattr(self.dataset, "__getitems__"):
+            return list(self.dataset.__getitems__(own))
+        return [self.dataset[index] for index in own]
 
     def _pointed_at(self, indices: Tensor) -> Iterator[Tensor]:
         for part in self._data:
@@ -306,9 +348,8 @@ class IndexStorage(TensorStorage):
             yield rows if rows.dtype == part.dtype else rows.view(part.dtype)
 
     def read(self, slots: Tensor) -> Batch:
-        """Return the rows of the data that are in these slots, in the data's structure."""
-        rows = self._pointed_at(self._rows[0].index_select(0, slots))
-        return rebuild(self._data_structure, rows)
+        """Return the rows of the data that are in these slots, as `at` does."""
+        return self.at(self._rows[0].index_select(0, slots))
 
     def load_state_dict(self, state: dict[str, Any], rows: int) -> None:
         """Take over the indices, if they all point into the data."""
@@ -316,6 +357,11 @@ class IndexStorage(TensorStorage):
             for indices in state["rows"].values():
                 self._check_range(indices)
         super().load_state_dict(state, rows)
+
+
+def _is_dataset(data: object) -> bool:
+    plain = isinstance(data, Tensor | tuple | list | Mapping | str | bytes)
+    return not plain and hasattr(data, "__len__") and hasattr(data, "__getitem__")
 
 
 class SlotBuffer:

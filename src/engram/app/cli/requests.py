@@ -33,11 +33,13 @@ class Request:
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
     deterministic: bool = False
     plugins: tuple[str, ...] = ()
+    passes: int = 1
 
     @property
     def command(self) -> str:
         """The command that makes these numbers: without the store, which is somebody's own."""
-        more = [] if self.tuned is None else ["--tuned"]
+        more = [] if self.passes == 1 else ["--passes", str(self.passes)]
+        more += [] if self.tuned is None else ["--tuned"]
         more += ["--record", "steps"] if self.record_every else []
         more += ["--record-every", str(self.record_every)] if self.record_every > 1 else []
         more += ["--deterministic"] if self.deterministic else []
@@ -116,6 +118,7 @@ def _specify(request: Request, method: str, overrides: Mapping[str, str]) -> Spe
         tasks=request.tasks,
         examples=request.examples,
         overrides=overrides,
+        passes=request.passes,
     )
 
 

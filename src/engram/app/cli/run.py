@@ -50,6 +50,9 @@ def run(
         int | None, typer.Option(help="How many tasks; the benchmark's unless given.")
     ] = None,
     examples: ExamplesOption = None,
+    passes: Annotated[
+        int, typer.Option(help="Passes over each task's examples; more than 1 on your own data.")
+    ] = 1,
     settings: SetOption = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Use what `engram tune` chose; --set wins over it.")
@@ -106,6 +109,7 @@ def run(
             recording(record, record_every),
             deterministic,
             tuple(map(str, plugins or ())),
+            passes,
         )
         if help_settings:
             list_settings(request, as_json=json)

@@ -36,7 +36,7 @@ _METHODS = {
     "er": ("ER (equal weights)", Style("#b7791f", "#e8bf6a", "2 3")),
     "er-ace": ("ER-ACE", Style("#b7791f", "#e8bf6a")),
     "der": ("DER", Style("#0f766e", "#5eead4", "2 3")),
-    "der++": ("DER++", Style("#0f766e", "#5eead4")),
+    "derpp": ("DER++", Style("#0f766e", "#5eead4")),
     "lwf": ("LwF", Style("#9f1239", "#fda4af")),
     "gdumb": ("GDumb", Style("#475569", "#a8b5c7", "6 3")),
     "mega-i-equal": ("MEGA-I, equal weights", Style("#d97706", "#ffb454", "2 3")),

@@ -145,6 +145,16 @@ SPEED_TABLES: Mapping[str, SpeedTable] = {
             SpeedColumn("times MEGA-II", "{beside_mega:.2f}"),
         ),
     ),
+    "versions": SpeedTable(
+        "Steps before and after a change",
+        (
+            SpeedColumn("step", "{step}", "text"),
+            SpeedColumn("ms before", "{before:.3f}"),
+            SpeedColumn("ms after", "{after:.3f}"),
+            SpeedColumn("times as long", "{ratio:.3f}"),
+            SpeedColumn("rounds", "{lowest:.3f}–{highest:.3f}"),
+        ),
+    ),
     "peers": SpeedTable(
         "Beside Avalanche's A-GEM",
         (

@@ -1,6 +1,6 @@
 """Streams of tasks, and the data under them."""
 
-from engram.lab.benchmarks.own_data import OwnBenchmark
+from engram.lab.benchmarks.own_data import OwnBenchmark, OwnSettings
 from engram.lab.benchmarks.permuted_mnist import (
     PRESETS,
     Mnist,
@@ -30,6 +30,7 @@ __all__ = [
     "Examples",
     "Mnist",
     "OwnBenchmark",
+    "OwnSettings",
     "PermutedMnist",
     "Preset",
     "Stream",

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, on_one_line
@@ -23,6 +24,7 @@ from engram.lab.data import ImageSet
 from engram.lab.plan import generator
 from engram.lab.settings import Settings, setting
 
+MOST_PASSES = 100
 _TEST_ROWS = 500  # predicted at once
 DIGITS = 10  # of the checksum that a result is filed under
 _LOG = logging.getLogger(__name__)
@@ -44,6 +46,30 @@ class OwnSettings(Settings):
         most=0.9,
         place=True,
     )
+    patience: int = setting(
+        0,
+        "with --passes: passes in a row without a better score on the held out part, after which "
+        "a task ends; it keeps the weights of its best pass. 0: all passes are taken",
+        least=0,
+        later=True,
+    )
+    held_out: float = setting(
+        0.1,
+        "with patience: share of every class of every task that is held out of the training to "
+        "choose the pass by",
+        above=0,
+        most=0.9,
+        later=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        usual = type(self).__dataclass_fields__["held_out"].default
+        if self.held_out != usual and not self.patience:
+            raise EngramError(
+                "held_out is the part that patience looks at: give both (--set patience=3), or "
+                "neither."
+            )
 
 
 class OwnTasks(NamedTuple):
@@ -64,7 +90,9 @@ class OwnTasks(NamedTuple):
         return digest.hexdigest()
 
 
-def held_out(rows: Numbers, labels: Numbers, task: int, share: float) -> Part:
+def held_out(
+    rows: Numbers, labels: Numbers, task: int, share: float, purpose: str = "held out"
+) -> Part:
     """Return a task whose tests are a share of each class, the same ones in every run.
 
     Of n examples of a class round(share · n) are held out, but at least one and not all; the only
@@ -74,7 +102,7 @@ def held_out(rows: Numbers, labels: Numbers, task: int, share: float) -> Part:
     for name in np.unique(labels):
         mine = np.flatnonzero(labels == name)
         count = min(max(round(share * len(mine)), 1), len(mine) - 1)
-        test[generator(0, "held out", task, int(name)).permutation(mine)[:count]] = True
+        test[generator(0, purpose, task, int(name)).permutation(mine)[:count]] = True
     return Part(rows[~test], labels[~test], rows[test], labels[test])
 
 
@@ -122,6 +150,9 @@ class OwnStream(SplitStream):
         self._own, self._settings = own, settings
         self._by_task = settings.heads == "by-task"
         self._own_parts = _with_own_outputs(own) if self._by_task else list(own.parts)
+        self.patience, self._set_aside = settings.patience, list[Part]()
+        if self.patience:
+            self._hold_out(settings.held_out)
         met = [np.unique(part.train_labels) for part in self._own_parts]
         self.classes = int(max(numbers[-1] for numbers in met)) + 1
         self.classes_per_task = max(map(len, met))
@@ -166,12 +197,38 @@ class OwnStream(SplitStream):
         guessed = shares.max(1).mean() if self._by_task else shares.mean(0).max()
         return {"guess_percent": 100 * float(guessed)}
 
+    def _hold_out(self, share: float) -> None:
+        """Take a share of every class out of the training of each task."""
+        for task, part in enumerate(self._own_parts):
+            cut = held_out(part.train, part.train_labels, task, share, "early stopping")
+            if not len(cut.test):
+                raise EngramError(
+                    f"patience must be 0 where no class of a task has two examples to train on, "
+                    f"as in {self._own.names[task]!r}: nothing can be held out."
+                )
+            self._set_aside.append(cut)
+            self._own_parts[task] = part._replace(train=cut.train, train_labels=cut.train_labels)
+
+    def held_out(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
+        """Yield what is held out of the training of some tasks, one after the other."""
+        images = self._images.train_images
+        for task in tasks:
+            part = self._set_aside[task]
+            for batch in self._batches(images, part.test, part.test_labels):
+                normal = batch._replace(inputs=self.normalise(batch.inputs))
+                yield normal, {task: batch.labels.shape[-1]}
+
     def _read_tests(self, task: int) -> Iterator[TestBatch]:
         part = self._own_parts[task]
-        for start in range(0, len(part.test), _TEST_ROWS):
-            rows = part.test[start : start + _TEST_ROWS]
-            labels = torch.from_numpy(part.test_labels[start : start + _TEST_ROWS])
-            inputs = torch.from_numpy(np.ascontiguousarray(self._images.test_images[rows]))
+        yield from self._batches(self._images.test_images, part.test, part.test_labels)
+
+    def _batches(
+        self, images: NDArray[Any], every: Numbers, outputs: Numbers
+    ) -> Iterator[TestBatch]:
+        for start in range(0, len(every), _TEST_ROWS):
+            rows = every[start : start + _TEST_ROWS]
+            labels = torch.from_numpy(outputs[start : start + _TEST_ROWS])
+            inputs = torch.from_numpy(np.ascontiguousarray(images[rows]))
             yield TestBatch(inputs.to(self.device), labels.to(self.device))
 
     def normalise(self, inputs: Tensor) -> Tensor:
@@ -211,6 +268,7 @@ class OwnBenchmark(Benchmark):
     size: Callable[[Any], tuple[int, int]]  # tasks, and the examples of the longest
     address: Callable[[str], str]
     tuning_tasks: int = 0  # nobody has tasks to spare
+    most_passes: int = MOST_PASSES
 
     def sized(self, settings: Settings) -> OwnBenchmark:
         """Return the benchmark as large as it is with these settings."""

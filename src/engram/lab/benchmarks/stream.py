@@ -71,7 +71,8 @@ class Stream(ABC):
     classes: int  # outputs of the network
     classes_per_task: int  # at most
     features: int  # length of a flat input
-    passes: int = 1  # over each task; more are allowed on tuning tasks alone
+    passes: int = 1  # over each task's examples, of which a memory is offered each once
+    patience: int = 0  # passes without an improvement after which a task ends; 0: it takes all
 
     def __init__(self, seeds: Sequence[int], tasks: int, examples: int) -> None:
         check_each_seed(seeds)
@@ -146,6 +147,10 @@ class Stream(ABC):
         """The shape of one example as a network sees it."""
         return (self.features,)
 
+    def held_out(self, tasks: Sequence[int]) -> Iterable[tuple[TestBatch, Mapping[int, int]]]:
+        """Return what a stream with ``patience`` holds out of tasks' training, as `tests` does."""
+        raise EngramError(f"{type(self).__name__} holds nothing out of the training of {tasks}.")
+
     @abstractmethod
     def network(self) -> Network:
         """Return the network that the paper's runs train on this stream."""
@@ -193,6 +198,7 @@ class Benchmark:
     most_tasks: int | None = None  # None: as many as are asked for
     tuning_tasks: int = 3
     stacks: int = 1  # the most runs of its network that train as one on a GPU
+    most_passes: int = 1  # over each task's examples, apart from tuning
 
 
 def data_name(checksum: str, *, papers: bool) -> str:

@@ -47,6 +47,9 @@ class CudaGraphLoop:
     there is nothing left for the body to do. Such a body reads nothing back to the host, and finds
     whatever depends on the step by its ``position``. Every batch is computed once, those before the
     capture too. ``together`` is how many batches are one replay; it may be set before the first.
+
+    With an ``order`` [R, V] the batches are of the examples with these numbers, of which each may
+    come several times.
     """
 
     def __init__(
@@ -56,23 +59,31 @@ class CudaGraphLoop:
         *,
         capture: bool,
         kind: Callable[[int], Hashable] = lambda step: None,  # noqa: ARG005
+        order: Tensor | None = None,
     ) -> None:
         self.step = 0  # the next one
         self._examples, self._size, self._kind = examples, batch_size, kind
-        self._whole = examples.labels.shape[1] // batch_size  # batches that are not cut short
+        self._order, self._runs = order, torch.empty(0)
+        self._length = (examples.labels if order is None else order).shape[1]
+        self._whole = self._length // batch_size  # batches that are not cut short
         self.together = TOGETHER if self._whole >= _LONG else 1
         self._position: Tensor | None = None
         if examples.inputs.is_cuda and capture:
             self._position = torch.zeros(1, dtype=torch.int64, device=examples.inputs.device)
             part = slice(0, self._whole * batch_size)
             shape = (len(examples.labels), self._whole, batch_size)
-            self._inputs = examples.inputs[:, part].view(*shape, *examples.inputs.shape[2:])
-            self._labels = examples.labels[:, part].view(shape)
+            if order is None:
+                self._inputs = examples.inputs[:, part].view(*shape, *examples.inputs.shape[2:])
+                self._labels = examples.labels[:, part].view(shape)
+            else:
+                self._places = order[:, part].view(shape)
+        if order is not None:
+            self._runs = torch.arange(len(order), device=order.device).unsqueeze(1)
         self._graphs: dict[tuple[Hashable, int], torch.cuda.CUDAGraph] = {}
         self._seen: Counter[Hashable] = Counter()
 
     def __len__(self) -> int:
-        return -(-self._examples.labels.shape[1] // self._size)
+        return -(-self._length // self._size)
 
     def seek(self, step: int) -> None:
         """Go on with the batch of that number."""
@@ -114,13 +125,23 @@ class CudaGraphLoop:
 
     def _by_number(self, step: int) -> Iterator[Step]:
         part = slice(step * self._size, (step + 1) * self._size)
-        inputs, labels = (column[:, part] for column in self._examples)
+        if self._order is None:
+            inputs, labels = (column[:, part] for column in self._examples)
+        else:
+            inputs, labels = self._at(self._order[:, part])
         yield Step(step, inputs, labels, None)
+
+    def _at(self, places: Tensor) -> list[Tensor]:
+        """Return the examples of these numbers [R, B], of each run's own."""
+        return [column[self._runs, places] for column in self._examples]
 
     def _by_position(self, first: int, count: int, position: Tensor) -> Iterator[Step]:
         for step in range(first, first + count):
-            inputs = self._inputs.index_select(1, position).squeeze(1)
-            labels = self._labels.index_select(1, position).squeeze(1)
+            if self._order is None:
+                inputs = self._inputs.index_select(1, position).squeeze(1)
+                labels = self._labels.index_select(1, position).squeeze(1)
+            else:
+                inputs, labels = self._at(self._places.index_select(1, position).squeeze(1))
             yield Step(step, inputs, labels, position)
             position.add_(1)
 

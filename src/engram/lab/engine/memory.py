@@ -183,7 +183,8 @@ class Bank:
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
         many of each finished task, a part of the batch for each. Of several ``draws`` each is a
-        part as well, independent of the others.
+        part as well, independent of the others. Of several passes over a task's examples the first
+        alone offers them to the memory, which so holds each of them once.
         """
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
@@ -193,13 +194,22 @@ class Bank:
             "count": count,
             "per_task": per_task,
         } | ({} if draws == 1 else {"draws": draws})
-        coming = labels.cpu().numpy()
+        visited = labels.cpu().numpy()
+        coming = visited[:, : visited.shape[1] // self.stream.passes]
         if self.ledgers[0].policy.include_current:
             reads, kept = read_growing(
-                self.ledgers, self.seeds, task, coming, batch_size, count, self._capacity, draws
+                self.ledgers,
+                self.seeds,
+                task,
+                coming,
+                batch_size,
+                count,
+                self._capacity,
+                passes=self.stream.passes,
+                draws=draws,
             )
         else:
-            steps = -(-coming.shape[1] // batch_size)
+            steps = -(-visited.shape[1] // batch_size)
             reads = (
                 read_by_task(self.ledgers, count, self._capacity)
                 if per_task

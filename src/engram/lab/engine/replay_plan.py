@@ -156,9 +156,13 @@ def read_growing(
     batch_size: int,
     count: int,
     capacity: int,
+    *,
+    passes: int = 1,
     draws: int = 1,
 ) -> tuple[Reads | None, Slots]:
     """Play a task through memories that take in every batch as soon as it has been learned.
+
+    Of several passes the first fills them, and all of them read.
 
     Returns the reads, in which ``capacity`` + i is example i of the task, and the slot that each of
     its examples goes to after its batch's step (-1: not kept), [R, N]. ``labels`` is [R, N].
@@ -167,9 +171,11 @@ def read_growing(
     for ledger, seed, mine, slots in zip(ledgers, seeds, labels, kept, strict=True):
         source = generator(seed, "reference", task)
         steps, held = [], np.arange(capacity)  # whose example is in each slot
-        for start in range(0, len(mine), batch_size):
+        for start in range(0, passes * len(mine), batch_size):
             steps += [held[ledger.draw(count, source)] for _ in range(draws)]
             part = slice(start, start + batch_size)
+            if start >= len(mine):
+                continue
             slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part])
             fill_slots(held, slots[part], capacity + start)
         reads.append(steps)

@@ -149,7 +149,7 @@ register(
 )
 register(
     Entry(
-        "der++",
+        "derpp",
         Der,
         DerPlusSettings,
         PRESETS,

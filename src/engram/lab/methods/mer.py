@@ -166,23 +166,29 @@ class Reservoirs:
         return 0 if self.store is None else self.store.row_nbytes * self.capacity
 
     def plan(self, task: int, labels: Tensor, draws: int, rounds: int) -> None:
-        """Draw for a task with labels [R, N]: ``rounds`` times ``draws`` slots for each example."""
+        """Draw for a task with labels [R, N]: ``rounds`` times ``draws`` slots for each example.
+
+        Of several passes over a task's examples the first alone offers them to the reservoir.
+        """
         before = [ledger.state_dict() for ledger in self.ledgers]
         asked = {"task": task, "labels": labels, "draws": draws, "rounds": rounds}
         self._planned = asked | {"ledgers": before}
         coming = labels.cpu().numpy()
+        offered = coming.shape[1] // self._stream.passes
         # Every run holds the same number before an example: all that came, or its capacity.
-        held = np.minimum(len(self.ledgers[0]) + np.arange(coming.shape[1]), self.capacity)
+        came = np.minimum(np.arange(coming.shape[1]), offered)
+        held = np.minimum(len(self.ledgers[0]) + came, self.capacity)
         some = held > 0
         below = held[some].reshape(-1, 1, 1)
         size = (len(below), rounds, draws)
         reads = np.zeros((*coming.shape, rounds, draws), np.int32)
-        writes = np.empty_like(coming)
+        writes = np.full_like(coming, -1)
         for run, (ledger, seed) in enumerate(zip(self.ledgers, self._seeds, strict=True)):
             source = generator(seed, "mer", task)
             reads[run, some] = source.integers(below, size=size, dtype=np.int32)
             # One by one: of a batch, a ledger says only who is left when all of it has come.
-            writes[run] = [ledger.add(task, [label])[0] for label in coming[run]]
+            first = coming[run, :offered]
+            writes[run, :offered] = [ledger.add(task, [label])[0] for label in first]
         self._counts: list[int] = np.minimum(held, draws).tolist()
         self._kept: list[bool] = np.any(writes >= 0, axis=0).tolist()
         reads += self._first[..., np.newaxis, np.newaxis]

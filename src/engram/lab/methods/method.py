@@ -70,6 +70,9 @@ class Method(ABC):
     former_names: ClassVar[Mapping[str, str]] = {}
     """What attributes of the state were called in checkpoints of older versions."""
 
+    rule: Rule | None = None
+    """What weighs the rows, where a method mixes gradients; records of steps name it."""
+
     capturable: bool = False
     """Whether a step may be captured once and replayed.
 

@@ -60,6 +60,7 @@ class Replay(Method):
     draws: int = 1
     """How many reference batches a step reads, independent of one another."""
     settings: ReplaySettings
+    rule: Rule
 
     def __init__(self, setup: Setup, settings: ReplaySettings, rule: Rule) -> None:
         super().__init__(setup, settings)
@@ -69,8 +70,7 @@ class Replay(Method):
         self.pads = rule.reference == "per task"
         self.stream = stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
-        shown = stream.examples * stream.passes
-        per_task = min(settings.memory_per_class * stream.classes_per_task, shown)
+        per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
         capacity = per_task * stream.tasks
         policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
             "ring": lambda: ClassRing(settings.memory_per_class),

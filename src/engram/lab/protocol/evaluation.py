@@ -18,6 +18,11 @@ def accuracies(method: Method, stream: Stream, tasks: Sequence[int]) -> Tensor:
     return _measured(method, stream, batches, tasks)
 
 
+def held_out_score(method: Method, stream: Stream, tasks: Sequence[int]) -> Tensor:
+    """Return each run's mean accuracy on what is held out of tasks' training, [R]."""
+    return _measured(method, stream, stream.held_out(tasks), tasks).mean(1)
+
+
 def curve_point(method: Method, stream: Stream, task: int) -> Tensor:
     """Return each run's accuracy on what a learning curve is measured on, [R], on the device."""
     batches = stream.test(task, curve=True)

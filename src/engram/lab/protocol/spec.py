@@ -18,6 +18,7 @@ from engram.lab.benchmarks import (
     PRESETS,
     Benchmark,
     OwnBenchmark,
+    OwnSettings,
     Preset,
     check_each_seed,
     check_tasks,
@@ -29,6 +30,7 @@ from engram.lab.settings import Scalar, Settings, check_whole, parse
 from engram.plugins import REGISTRIES
 
 _NUMERICS = 1  # raised when the trainer or the engine changes numbers by more than rounding
+_NUMERICS_OF_PASSES = 2  # of tuning: 1 offered a memory the same examples in each pass
 _MOST_PASSES = 100
 _MOST_EXAMPLES = 2_500_000  # of a task, in all runs of a stack: two gigabytes of MNIST's
 
@@ -52,12 +54,16 @@ class Spec:
         for name in ("tasks", "examples", "passes"):
             check_whole(name, getattr(self, name))
         _check_name(self.split)
-        if self.split == "training" and self.passes != 1:
+        most = _MOST_PASSES
+        if self.split == "training":
+            most = find_benchmark(self.benchmark).most_passes
+        if most == 1 and self.passes != 1:
             raise EngramError(
-                f"passes must be 1 on training tasks, as a benchmark allows one, not {self.passes}."
+                f"passes must be 1 on training tasks, as {self.benchmark} allows one, not "
+                f"{self.passes}: several are for your own data, and for tuning."
             )
-        if not 1 <= self.passes <= _MOST_PASSES:
-            raise EngramError(f"passes must be from 1 to {_MOST_PASSES}, not {self.passes}.")
+        if not 1 <= self.passes <= most:
+            raise EngramError(f"passes must be from 1 to {most}, not {self.passes}.")
 
     def identity(self) -> dict[str, Any]:
         """Return what a result is filed under: the spec, the data, the versions of the numerics.
@@ -109,7 +115,10 @@ class Spec:
                 for name, value in sorted(self.settings.items())
                 if self._counts(name, value)
             },
-            "numerics": [_NUMERICS, method_entry(self.method).numerics],
+            "numerics": [
+                _NUMERICS_OF_PASSES if self.split == "tuning" and self.passes > 1 else _NUMERICS,
+                method_entry(self.method).numerics,
+            ],
         }
         if self.passes == 1:  # as it is in results from before there were more
             del described["passes"]
@@ -180,6 +189,7 @@ def specify(
     options = stream.settings(**others)
     if isinstance(stream, OwnBenchmark):
         _check_split(stream, split)
+        _check_patience(options, passes)
         stream = stream.sized(options)
     tasks = _tasks(stream, tasks, tuning=split == "tuning")
     examples = stream.most_examples if examples is None else examples
@@ -208,6 +218,14 @@ def _check_split(stream: OwnBenchmark, split: str) -> None:
         raise EngramError(
             f"{stream.name} has no tasks to tune on apart from those that it trains on: "
             "choose settings with --set, on data that you keep for it."
+        )
+
+
+def _check_patience(options: Settings, passes: int) -> None:
+    if isinstance(options, OwnSettings) and options.patience and passes == 1:
+        raise EngramError(
+            f"patience ends a task before all of its passes are taken, and there is one: give "
+            f"--passes more than {options.patience}."
         )
 
 

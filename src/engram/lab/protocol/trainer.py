@@ -1,4 +1,4 @@
-"""A run from beginning to end: one pass over its tasks, measured along the way.
+"""A run from beginning to end: its tasks, one after another, measured along the way.
 
 `run` reads from top to bottom: data and method, what a checkpoint holds, then task after task and
 batch after batch. A step is ``method.observe``.
@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from engram.errors import EngramError
 from engram.kernels import starting
-from engram.lab.benchmarks import Examples, Stream, benchmark
+from engram.lab.benchmarks import Stream, benchmark
 from engram.lab.engine import CudaGraphLoop, RuleByRun
 from engram.lab.methods import FinishedTask, Method, Setup, method_entry
 from engram.lab.networks import ModuleNetwork, Network, stacked
@@ -36,6 +37,7 @@ from engram.lab.protocol.device import (
 from engram.lab.protocol.evaluation import accuracies, curve_point
 from engram.lab.protocol.records import AllDiverged, LossWatch, Outcome, Record, step_facts
 from engram.lab.protocol.spec import Spec, identities, one_each
+from engram.lab.protocol.stopping import EarlyStopping
 from engram.lab.settings import check_whole
 from engram.rules import Rule
 
@@ -109,7 +111,10 @@ def run(
         # What is measured, and where a checkpoint left off.
         record = Record(len(seeds), spec.tasks, record_every)
         losses = LossWatch(specs, method, stream.seeds, record, checkpoint)
-        state = RunState(spec.tasks, method, record, started)
+        stopping = None
+        if stream.patience:
+            stopping = EarlyStopping(method, stream, spec.passes, batch_size)
+        state = RunState(spec.tasks, method, record, stopping, started)
         if checkpoint is not None:
             options = {"deterministic": deterministic, "record_every": record_every}
             state.description = _description(specs, method, seeds, device, options)
@@ -117,15 +122,18 @@ def run(
 
         with suppress(AllDiverged):  # what was measured before is then the outcome
             for task in range(state.task, spec.tasks):
-                # The task's examples, in the order of its steps.
-                examples = repeated(serve(task), spec.passes, stream.seeds, task)
-                examples = method.stage_examples(examples)
+                # The task's examples, and the order in which its steps visit them.
+                examples = method.stage_examples(serve(task))
+                order = visits(examples.labels, spec.passes, stream.seeds, task)
                 if state.step == 0:
-                    method.begin_task(task, examples.labels)
+                    visited = examples.labels if order is None else examples.labels.gather(1, order)
+                    method.begin_task(task, visited)
                 loop = CudaGraphLoop(
-                    examples, batch_size, capture=method.capturable, kind=method.kind
+                    examples, batch_size, capture=method.capturable, kind=method.kind, order=order
                 )
                 losses.begin_task(len(loop))
+                if stopping is not None:
+                    stopping.begin_task(examples.labels.shape[1], resumed=state.step > 0)
                 if record.steps is not None:
                     method.begin_recording()
                     record.steps.begin_task(len(loop), examples.labels.device)
@@ -135,6 +143,8 @@ def run(
 
                 while loop.step < len(loop):
                     step, stop = loop.step, len(loop)
+                    if stopping is not None:
+                        stop = stopping.next_end(step)
                     if step <= _CURVE_BATCHES and not joint:
                         method.begin_evaluation()
                         record.curves[task].append(curve_point(method, stream, task))
@@ -162,21 +172,26 @@ def run(
                         progress(Progress(task, spec.tasks, state.done, all_steps))
                     if losses.suspicious(step):
                         losses.check(task)
+                    looked_at = range(spec.tasks) if joint else [task]
+                    if stopping is not None and stopping.ended(loop.step, looked_at):
+                        state.done += len(loop) - loop.step  # steps that are left out
+                        break
                     if checkpoint is not None and checkpoint.due():
                         losses.check(task)  # of runs that have diverged the last good one stays
                         state.save(checkpoint, task, loop.step)
 
                 # The end of the task: its curve, what the method makes of it, all tasks so far.
                 losses.check(task, ended=True)
+                if stopping is not None:
+                    stopping.end_task()
                 if len(loop) <= _CURVE_BATCHES and not joint:
                     method.begin_evaluation()
                     record.curves[task].append(curve_point(method, stream, task))
                 record.curves[task][:] = [point.cpu() for point in record.curves[task]]
-                once = examples.labels.shape[1] // spec.passes  # the first pass has all in order
-                finished = FinishedTask(Examples(*(part[:, :once] for part in examples)))
+                finished = FinishedTask(examples)
                 method.end_task(task, finished)
                 state.reads += finished.reads
-                del loop, examples, finished  # there may be no room for two tasks at once
+                del loop, examples, finished, order  # there may be no room for two tasks at once
                 state.step = 0
                 last = task == spec.tasks - 1
                 if not joint or last:
@@ -188,26 +203,24 @@ def run(
                 if checkpoint is not None and not last and checkpoint.due():
                     state.save(checkpoint, task + 1, 0)
 
-        return _outcomes(state, method, stream, record, device)
+        return _outcomes(state, method, stream, device)
 
 
-def repeated(examples: Examples, passes: int, seeds: Sequence[int], task: int) -> Examples:
-    """Return examples [R, N] as several passes visit them, [R, passes · N].
+def visits(labels: Tensor, passes: int, seeds: Sequence[int], task: int) -> Tensor | None:
+    """Return which of a task's examples [R, N] is learned when, [R, passes · N]; None: as they are.
 
     The first pass has them as they come, every other in an order of its own, drawn for the seed,
     the task and the pass.
     """
     if passes == 1:
-        return examples
-    count = examples.labels.shape[1]
+        return None
+    count = labels.shape[1]
 
     def order(seed: int) -> NDArray[np.int64]:
         fresh = (generator(seed, "pass", task, number) for number in range(1, passes))
         return np.concatenate([np.arange(count), *(draw.permutation(count) for draw in fresh)])
 
-    places = torch.from_numpy(np.stack([order(seed) for seed in seeds])).to(examples.labels.device)
-    inputs = [mine.index_select(0, row) for mine, row in zip(examples.inputs, places, strict=True)]
-    return Examples(torch.stack(inputs), examples.labels.gather(1, places))
+    return torch.from_numpy(np.stack([order(seed) for seed in seeds])).to(labels.device)
 
 
 def build_stream(spec: Spec, seeds: Sequence[int], device: str) -> Stream:
@@ -288,6 +301,7 @@ class RunState:
     tasks: int
     method: Method
     record: Record
+    stopping: EarlyStopping | None
     started: float
     description: Mapping[str, Any] = field(default_factory=dict)  # which run this is
     task: int = 0  # the position that it goes on from
@@ -326,6 +340,8 @@ class RunState:
         if not (0 <= self.task < self.tasks and self.step >= 0):
             raise EngramError(f"The checkpoint is at a place {place} that the run has not.")
         self.record.load_state_dict(state["record"])
+        if self.stopping is not None:
+            self.stopping.load_state_dict(state["stopping"])
         self.method.load_state_dict(state["method"])
 
     def resume_steps(self) -> None:
@@ -344,6 +360,7 @@ class RunState:
             "seconds": self.seconds,
             "record": self.record.state_dict(),
             "method": self.method.state_dict(),
+            **({} if self.stopping is None else {"stopping": self.stopping.state_dict()}),
         }
         where = f"task {task + 1} of {self.tasks}, step {step}"
         checkpoint.save(self.description, state, where)
@@ -376,10 +393,8 @@ def _description(
     return as_json
 
 
-def _outcomes(
-    state: RunState, method: Method, stream: Stream, record: Record, device: str
-) -> list[Outcome]:
-    seeds = stream.seeds
+def _outcomes(state: RunState, method: Method, stream: Stream, device: str) -> list[Outcome]:
+    seeds, record = stream.seeds, state.record
     seconds = state.seconds / len(seeds)
     facts: dict[str, int | float | str] = {**method.facts(), **stream.facts()}
     facts |= {"stacked": len(seeds), "reads_after_task": state.reads, **cpu_facts(device)}
@@ -391,7 +406,11 @@ def _outcomes(
             record.curve(index),
             seconds,
             device_name(device),
-            {**facts, **({} if mine is None else step_facts(mine, _rule(method, index)))},
+            {
+                **facts,
+                **({} if state.stopping is None else state.stopping.facts(index)),
+                **({} if mine is None else step_facts(mine, _rule(method, index))),
+            },
             record.failure(index),
             mine,
         )
@@ -400,5 +419,4 @@ def _outcomes(
 
 
 def _rule(method: Method, run: int) -> Rule | None:
-    rule: Rule | None = getattr(method, "rule", None)
-    return rule.of(run) if isinstance(rule, RuleByRun) else rule
+    return method.rule.of(run) if isinstance(method.rule, RuleByRun) else method.rule

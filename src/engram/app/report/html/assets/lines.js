@@ -78,7 +78,7 @@ function named({ series, point }, section) {
   return partial ? { ...line, name: `${line.name} (${partial})` } : line;
 }
 
-// The pointer, a finger or the arrow keys choose a place; all methods there are told.
+// The pointer, a finger or the arrow keys choose a place; all methods there are listed.
 function follow(root, plot, chart, section, shown, { x, y, box, cross }) {
   let place = -1;
   const tell = (chosen, pointer) => {
