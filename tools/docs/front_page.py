@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from engram.app.report import majority_baseline, results_table, save_plot
+from engram.app.report import remarks, results_table, save_plot
 from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.summary import Summary, seeds_cell
 from engram.app.report.tables import markdown_table, spread
@@ -33,7 +33,7 @@ def printed_by_run(summaries: Sequence[Summary], defaults: PaperDefaults) -> str
     console = Console(file=shown, width=_WIDTH, markup=False, emoji=False, highlight=False)
     console.print(results_table(summaries, defaults))
     lines = [line.rstrip() for line in shown.getvalue().splitlines()]
-    lines = [line for line in lines if line] + majority_baseline(summaries)
+    lines = [line for line in lines if line] + remarks(summaries)
     with tempfile.TemporaryDirectory() as folder:
         plot = save_plot(summaries, defaults, Path(folder))
     lines += [f"Plot: {_FOLDER}/{plot.name}"] if plot is not None else []

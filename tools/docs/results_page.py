@@ -13,7 +13,7 @@ from engram.app.report.summary import (
     Summary,
     by_setting,
     failure_message,
-    majority_baseline,
+    remarks,
     seeds_cell,
     summarise,
 )
@@ -125,7 +125,7 @@ def _section(
     return [
         *([escape_markdown(stand_in.note)] if (stand_in := summaries[0].stand_in) else []),
         *_numbers(lines, defaults),
-        *majority_baseline(summaries),
+        *remarks(summaries),
         *_best(lines),
         *_failures(lines),
         *_comparisons(lines, pairs, defaults),

@@ -326,6 +326,25 @@ class Ledger:
             leaving = self.selected(ids, where)
             return self._change(lambda: self.drop(leaving))
 
+    def grow_old(self, newest: float) -> Moves | None:
+        """Let go of what is too old beside this task or time, before anything of it has come.
+
+        Returns what a storage has to move, as `erase` does; nothing happens without ``max_age``.
+        """
+        with self.lock:
+            self.finish()
+            age = self._age
+            if age is None:
+                return None
+
+            def write() -> Moves | None:
+                self._let_go(age, newest)
+                self._by_task = None
+                _, self.moves = self._slots.settle(0)
+                return self.moves
+
+            return self._change(write)
+
     def end_task(self) -> None:
         """Seal: everything held may be sampled from now on."""
         if not self.policy.include_current:
@@ -432,14 +451,18 @@ class Ledger:
         """Let go of what is too old beside the newest of a batch; return who of it is not."""
         coming = age.of_batch(batch)
         newest = max(coming, default=None)
-        if newest is not None and (self._newest is None or newest > self._newest):
+        if newest is not None:
+            self._let_go(age, newest)
+        if self._newest is None:
+            return candidates
+        return [each for each in candidates if self._newest - coming[each[0]] <= age.most]
+
+    def _let_go(self, age: Age, newest: float) -> None:
+        if self._newest is None or newest > self._newest:
             self._newest = newest
             held = age.of_slots(self._slots)
             old = np.flatnonzero(age.too_old(held, newest)).tolist() if len(self) else []
             self._discard([self._slots.ids[slot] for slot in old], grow_old=True)
-        if self._newest is None:
-            return candidates
-        return [each for each in candidates if self._newest - coming[each[0]] <= age.most]
 
     def drop(self, leaving: Sequence[Id]) -> Moves | None:
         """Do what `erase` does, within a change that has begun."""

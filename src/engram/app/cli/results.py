@@ -108,7 +108,7 @@ def show(
     for setting in dict.fromkeys(summary.setting for summary in summaries):
         alike = [summary for summary in summaries if summary.setting == setting]
         console.print(report.results_table(alike, defaults))
-        for sentence in report.majority_baseline(alike):
+        for sentence in report.remarks(alike):
             print(sentence)
     if choices:
         console.print(choices_table(choices))

@@ -175,7 +175,7 @@ def _show(rows: Sequence[runs.Row], benchmark: str, folder: Path, *, as_json: bo
         print_json({"benchmark": benchmark, "results": entries})
     elif summaries:
         stdout_console().print(report.results_table(summaries, defaults))
-        for sentence in report.majority_baseline(summaries):
+        for sentence in report.remarks(summaries):
             print(sentence)
     for summary in summaries:
         if message := report.failure_message(summary):

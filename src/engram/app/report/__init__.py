@@ -19,6 +19,7 @@ from engram.app.report.summary import (
     Summary,
     failure_message,
     majority_baseline,
+    remarks,
     summarise,
 )
 from engram.app.report.tensorboard import check_log_folder, check_tensorboard, write_scalars
@@ -47,6 +48,7 @@ __all__ = [
     "measure",
     "printed",
     "read_stand_ins",
+    "remarks",
     "results_table",
     "save_performance",
     "save_plot",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +29,17 @@ METRICS = (
     Metric("forgetting", "forgetting", 3),
     Metric("lca_10", "LCA", 3),
 )
+
+NEWEST = Metric("newest_accuracy", "newest task %", 2)
+"""Of one's own data, where what is new may count more than an average over all there was."""
+
+GUESS = "guess_percent"  # the fact that results of one's own data have
+
+
+def metrics_for(rows: Iterable[Row]) -> tuple[Metric, ...]:
+    """Return what is printed of results: of one's own data the newest task's accuracy as well."""
+    own = any(GUESS in row.outcome["facts"] for row in rows)
+    return (METRICS[0], NEWEST, *METRICS[1:]) if own else METRICS
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,8 @@ def measure(row: Row, metric: str) -> float | None:
     matrix = accuracy_matrix(row)
     if metric == "average_accuracy":
         value = 100 * float(metrics.average_accuracy(matrix))
+    elif metric == NEWEST.name:
+        value = 100 * matrix[-1][-1]
     elif metric == "forgetting":
         value = float(metrics.forgetting(matrix))
     else:
@@ -93,7 +106,7 @@ def quantity(row: Row, name: str) -> float | None:
         return row.seconds
     if name == "finished":
         return 1.0 if row.outcome["failure"] is None else None
-    if name in {metric.name for metric in METRICS}:
+    if name in {metric.name for metric in (*METRICS, NEWEST)}:
         return measure(row, name)
     if name == "change_over_tasks":
         return _change(row)

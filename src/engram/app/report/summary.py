@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from engram.app.report.measures import Statistic, measure, quantity
+from engram.app.report.measures import GUESS, NEWEST, Statistic, measure, quantity
 from engram.app.report.stand_ins import StandIn, data_name, is_other, short_data, stand_in
 from engram.app.runs import Row, canonical
 
 # Benchmarks whose tasks differ in size: AwA2's, and one's own data, named by ten digits of it.
 _UNEVEN = re.compile(r"^split-awa$|-[0-9a-f]{10}$")
-_BASELINE_FACT = "guess_percent"  # of the runs that record it
+_CONTRADICTED = 5.0  # points from which on old and new are said to contradict each other
 
 
 class Setting(NamedTuple):
@@ -218,6 +219,48 @@ def _inside_a_sentence(sentence: str) -> str:
     return first + sentence[1:].removesuffix(".")
 
 
+def remarks(summaries: Sequence[Summary]) -> list[str]:
+    """Return what is said below a table of results of one's own data, sentence by sentence."""
+    return [*majority_baseline(summaries), *contradictions(summaries)]
+
+
+def contradictions(summaries: Sequence[Summary]) -> list[str]:
+    """Return where the newest task contradicts the older ones by 5 points or more, and a remedy.
+
+    That is a fact of the data (`engram.lab.benchmarks.contradiction`), whatever a method makes of
+    it; then the method with the best average is said to be behind on the newest task, if it is.
+    """
+    facts = [row.outcome["facts"] for summary in summaries for row in summary.rows]
+    found = [fact.get("contradiction_percent") for fact in facts]
+    points = max((each for each in found if isinstance(each, int | float)), default=0.0)
+    if points < _CONTRADICTED:
+        return []
+    sentences = [
+        f"Old and new contradict each other: of the newest task's examples that look like older "
+        f"ones, the older answers are right for at least {points:.0f} points fewer than the newest "
+        "task's own."
+    ]
+    known = [each for each in summaries if each.statistic(NEWEST.name) is not None]
+    known = [each for each in known if each.method != "multi-task"]  # which has no newest task
+    best, newest = (
+        max(known, key=lambda each: _mean(each, name), default=None)
+        for name in ("average_accuracy", NEWEST.name)
+    )
+    if best is not None and newest is not None and best is not newest:
+        sentences.append(
+            f"The best average, of {best.method}, is partly for answers that are no longer right: "
+            f"on the newest task it has {_mean(best, NEWEST.name):.2f} %, {newest.method} "
+            f"{_mean(newest, NEWEST.name):.2f} %."
+        )
+    sentences.append("With --set max_age=N a memory lets go of what is older than N tasks.")
+    return [" ".join(sentences)]
+
+
+def _mean(summary: Summary, metric: str) -> float:
+    found = summary.statistic(metric)
+    return -math.inf if found is None else found.mean
+
+
 def majority_baseline(summaries: Sequence[Summary]) -> list[str]:
     """Return what a guess has there, a sentence for each kind of heads; none of the paper's data.
 
@@ -227,7 +270,7 @@ def majority_baseline(summaries: Sequence[Summary]) -> list[str]:
     for summary in summaries:
         of_each = " of each task" if summary.identity["settings"].get("heads") == "by-task" else ""
         for row in summary.rows:
-            guess = row.outcome["facts"].get(_BASELINE_FACT)
+            guess = row.outcome["facts"].get(GUESS)
             if isinstance(guess, int | float):
                 sentences[
                     f"Always saying the most frequent class{of_each} would have {guess:.2f} % "

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engram.app.paper import Printed
-from engram.app.report.measures import METRICS, Statistic
+from engram.app.report.measures import Statistic, metrics_for
 from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.summary import Summary, seeds_cell
 from engram.app.report.tables import duration, spread
@@ -29,14 +29,15 @@ def results_table(summaries: Sequence[Summary], defaults: PaperDefaults) -> Tabl
         pad_edge=False,
     )
     table.add_column("method", overflow="fold")  # it gives way, so that no number does
-    for metric in METRICS:
+    metrics = metrics_for(row for summary in summaries for row in summary.rows)
+    for metric in metrics:
         table.add_column(metric.title, justify="right", min_width=11)
     for column in ("seeds", "seconds", *(["paper %"] if any(printed) else [])):
         table.add_column(column, justify="right")
     for summary, label, paper in zip(summaries, labels, printed, strict=True):
         cells = [
             label,
-            *(_tight(summary.statistic(metric.name), metric.digits) for metric in METRICS),
+            *(_tight(summary.statistic(metric.name), metric.digits) for metric in metrics),
             seeds_cell(summary),
             duration(summary.seconds),
             *([_tight(paper, 2)] if any(printed) else []),
@@ -51,7 +52,7 @@ def _tight(number: Statistic | Printed | None, digits: int) -> str:
 
 def as_json(summary: Summary) -> dict[str, Any]:
     """Return one entry of ``results``; ``failures`` is there only where a seed has failed."""
-    numbers = {metric.name: summary.statistic(metric.name) for metric in METRICS}
+    numbers = {metric.name: summary.statistic(metric.name) for metric in metrics_for(summary.rows)}
     entry = {
         "method": summary.method,
         **{

@@ -53,6 +53,7 @@ _COUNTS = {
     "recorded_steps",
 }
 _PERCENTAGES = {
+    "contradiction_percent",
     "guess_percent",
     "k2_below_1_percent",
     "mixing_percent",

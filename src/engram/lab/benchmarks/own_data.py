@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, on_one_line
+from engram.lab.benchmarks.contradiction import contradiction
 from engram.lab.benchmarks.split import Numbers, Part, SplitStream
 from engram.lab.benchmarks.stream import Benchmark, Examples, Stream, TestBatch
 from engram.lab.data import ImageSet
@@ -186,7 +187,8 @@ class OwnStream(SplitStream):
         """Return what a guess has: ``guess_percent``, the average accuracy of saying one class.
 
         It is the class that is the most frequent in the tests, all tasks counting alike; with
-        heads by task, the most frequent of each task.
+        heads by task, the most frequent of each task. ``contradiction_percent`` is how far the
+        newest task contradicts the older ones (see `contradiction`).
         """
         shares = np.array(
             [
@@ -195,7 +197,13 @@ class OwnStream(SplitStream):
             ]
         )  # [T, classes]
         guessed = shares.max(1).mean() if self._by_task else shares.mean(0).max()
-        return {"guess_percent": 100 * float(guessed)}
+        found = {"guess_percent": 100 * float(guessed)}
+        if not self._by_task:  # else nothing that a task answers is another one's to answer
+            own = self._own.examples
+            parts = self._own_parts[: self.tasks]
+            against = contradiction(own.train_images, own.test_images, parts)
+            found |= {} if against is None else {"contradiction_percent": against}
+        return found
 
     def _hold_out(self, share: float) -> None:
         """Take a share of every class out of the training of each task."""

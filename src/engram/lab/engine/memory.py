@@ -228,6 +228,18 @@ class Bank:
             reads = reads.in_parts(draws)
         self.planned = ReplayPlan(reads, kept, self._capacity, self.device, self.dtype)
 
+    def grow_old(self, task: int) -> None:
+        """Let the ledgers go of what is too old for a task that is about to be planned."""
+        for run, ledger in enumerate(self.ledgers):
+            moves = ledger.grow_old(task)
+            if moves is not None and self._store is not None and len(moves.source):
+                first = run * self._store.length
+                source, target = (
+                    torch.from_numpy(first + rows).to(self.device)
+                    for rows in (moves.source, moves.target)
+                )
+                self._store.move(source, target)
+
     def reference(self, step: int) -> Batch | None:
         """Return the reference batch of a step, as planned."""
         found = self.read(step, "inputs", "labels")

@@ -29,6 +29,13 @@ class ReplaySettings(MethodSettings):
         "ring, sample: of finished tasks alone, as in the paper's runs; "
         "reservoir, fifo: the current task included (fifo is Algorithm 1 as printed)",
     )
+    max_age: int = setting(
+        0,
+        "tasks after which the memory lets an example go: of this many finished tasks, the newest, "
+        "some are kept; 0: of all",
+        least=0,
+        later=True,
+    )
 
 
 PRESETS: dict[str, dict[str, Scalar]] = {
@@ -83,7 +90,10 @@ class Replay(Method):
                 f"memory must be ring or sample for a method with a gradient for each past task, "
                 f"not {settings.memory!r}."
             )
-        ledgers = [Ledger(policies[settings.memory](), seed=seed) for seed in setup.seeds]
+        ledgers = [
+            Ledger(policies[settings.memory](), seed=seed, max_age=settings.max_age or None)
+            for seed in setup.seeds
+        ]
         device, dtype = self.parameters.device, self.parameters.dtype
         self.bank = Bank(ledgers, setup.seeds, capacity, stream, device, dtype)
 
@@ -93,6 +103,8 @@ class Replay(Method):
 
     def begin_task(self, task: int, labels: Tensor) -> None:
         """Plan what the task's steps will read from the memory, and what it will keep."""
+        if self.settings.max_age:
+            self.bank.grow_old(task)
         self.bank.plan(
             task,
             labels,

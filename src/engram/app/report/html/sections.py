@@ -9,7 +9,7 @@ from typing import Any
 from engram.app.report import k2
 from engram.app.report.charts import Chart, Line, method_line
 from engram.app.report.figures import Sweep, figures, with_projections
-from engram.app.report.measures import METRICS, Metric, Statistic
+from engram.app.report.measures import Metric, Statistic, metrics_for
 from engram.app.report.names import (
     in_reading_order,
     is_papers_setting,
@@ -25,7 +25,7 @@ from engram.app.report.summary import (
     Setting,
     Summary,
     failure_message,
-    majority_baseline,
+    remarks,
     seeds_cell,
 )
 from engram.app.report.tables import NOTHING, Column, Table, deviations, duration, is_far, spread
@@ -107,7 +107,7 @@ def setting_section(
     stand_in = summaries[0].stand_in
     table = _results_table(title, summaries, defaults)
     sentences = [
-        *majority_baseline(summaries),
+        *remarks(summaries),
         *_failures(summaries, defaults),
         *_projected(setting, everything, defaults),
     ]
@@ -147,7 +147,7 @@ def _results_table(caption: str, summaries: Sequence[Summary], defaults: PaperDe
     _, labels = defaults.heading(summaries)
     columns, marks = [Column("method", number=False)], dict[tuple[int, int], str]()
     lines = [[line_name(label)] for label in labels]
-    for metric in METRICS:
+    for metric in metrics_for(row for summary in summaries for row in summary.rows):
         ours = [summary.statistic(metric.name) for summary in summaries]
         paper = [defaults.printed(summary, metric.name) for summary in summaries]
         best = _best(metric, summaries, ours)
