@@ -33,6 +33,7 @@ from engram.gradients import (
 )
 from engram.memory import IndexStorage, Memory, Ragged
 from engram.memory.examples import Metadata, checked_metadata
+from engram.objectives import Answer, Objective
 from engram.penalties import Penalty
 from engram.rules import Current, Rule
 
@@ -126,7 +127,9 @@ class Learner:
         loss: ``loss(model, batch, tasks)`` gives a scalar, or a pair of a scalar and the value
             >= 0 that the rule compares instead. ``tasks`` is an int64 tensor with the task of
             each example, or None where there are no tasks. One that has a parameter ``weights``
-            is given the examples' weights by that name, where they have any.
+            is given the examples' weights by that name, where they have any. Or an `Objective`,
+            such as ``engram.objectives.DER()``: another loss for what is remembered, columns that
+            are remembered beside an example.
         reference_batch: how many examples of the memory each step looks at, at most; of each
             task for a rule that wants its rows by task.
         micro_batch: a batch, or a sample of the memory, of more examples goes through the model in
@@ -168,7 +171,7 @@ class Learner:
         memory: Memory | None = None,
         *,
         penalty: Penalty | None = None,
-        loss: Loss = cross_entropy,
+        loss: Loss | Objective = cross_entropy,
         reference_batch: int = 256,
         micro_batch: int | None = None,
         clip_norm: float | None = None,
@@ -189,8 +192,8 @@ class Learner:
         if loss is cross_entropy and not callable(model):
             raise EngramError(f"model must be one that can be called, not {shown(model)}.")
         _refuse_sharded(model)
-        if not callable(loss):
-            raise EngramError(f"loss must be a function, not {shown(loss)}.")
+        if not callable(loss) and not isinstance(loss, Objective):
+            raise EngramError(f"loss must be a function or an Objective, not {shown(loss)}.")
         if memory is None and rule.reference != "none":
             raise EngramError(
                 f"{type(rule).__name__} mixes with what is remembered, and there is no memory; "
