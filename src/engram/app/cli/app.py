@@ -24,11 +24,12 @@ from engram.app.cli.options import (
     use_plugins,
 )
 from engram.app.cli.process import importing, one_sentence
+from engram.app.cli.production import adopt, erase, history, predict, rollback, train, update
 from engram.app.cli.run import run
 from engram.errors import EngramError
 
 app = typer.Typer(
-    help="Lifelong learning with an episodic memory: run the paper's experiments.",
+    help="Lifelong learning with an episodic memory: models in production, and the paper's runs.",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -37,6 +38,8 @@ app = typer.Typer(
 data_app = typer.Typer(rich_markup_mode=None)
 
 app.command()(run)
+for _command in (train, update, predict, history, rollback, erase, adopt):
+    app.command()(_command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,7 +4,7 @@ from engram.lab.data.archives import unpack
 from engram.lab.data.catalogue import Source, checksum, load, sources
 from engram.lab.data.download import Progress, fetch
 from engram.lab.data.images import ImageSet
-from engram.lab.data.photos import Group, Photos, load_photos, natural
+from engram.lab.data.photos import Group, Photos, decode_photos, find_photos, load_photos, natural
 from engram.lab.data.tables import Columns, read_table
 from engram.lab.data.weights import load_weights, weights_checksum
 
@@ -16,7 +16,9 @@ __all__ = [
     "Progress",
     "Source",
     "checksum",
+    "decode_photos",
     "fetch",
+    "find_photos",
     "load",
     "load_photos",
     "load_weights",
