@@ -1,4 +1,4 @@
-"""What a learner minimises, where that is more than one loss: DER, ER-ACE and LwF in one's own loop.
+"""What a learner minimises, where that is more than one loss: DER, ER-ACE and LwF.
 
 A loss of your own is a function of a model, a batch and its tasks. An `Objective` is for what needs
 more: another loss for what is remembered than for the batch at hand, columns that are remembered
@@ -213,7 +213,7 @@ class LwF(Objective):
         self._saved = None
 
     def _build(self, model: nn.Module) -> None:
-        """Make the former model of a state that was loaded: a copy of this one, with its weights."""
+        """Make the former model of a state that was loaded: a copy of this one with its weights."""
         assert self._saved is not None
         former = _frozen(model)
         try:
@@ -240,7 +240,7 @@ class LwF(Objective):
 
 def _frozen(model: nn.Module) -> nn.Module:
     former = copy.deepcopy(getattr(model, "module", model))  # of a wrapper, the model inside
-    return former.eval().requires_grad_(False)  # type: ignore[no-any-return]
+    return former.eval().requires_grad_(False)
 
 
 def _answered(objective: Objective, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
