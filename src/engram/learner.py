@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
 Loss: TypeAlias = Callable[..., Any]
+_WRITTEN_TO = (
+    "The loss, or the model, writes to the batch that it is given, which the memory is to keep as "
+    "it was; let it work on a copy, such as inputs.clone()."
+)
 # What torch raises for a state that does not fit.
 _NO_STATE = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 # What torch's optimisers keep in the shape of the parameter.
@@ -271,7 +275,9 @@ class Learner:
     ) -> Mix:
         """Learn from one batch, and offer it to the memory.
 
-        A batch that the memory cannot take is refused before anything is learnt from it.
+        A batch that the memory cannot take is refused before anything is learnt from it. So is one
+        with examples of subjects that the memory blocks; where it skips them, they are left out of
+        the step as well.
 
         Args:
             batch: tensors with one row an example, or one dict of such tensors. A column may be a
@@ -300,7 +306,8 @@ class Learner:
                 times=times,
             )
             if not own.size:
-                raise EngramError("A batch must hold at least one example; this one holds none.")
+                none = "none that is not of a blocked subject" if own.skipped else "none"
+                raise EngramError(f"A batch must hold at least one example; this one holds {none}.")
             if check is False and own.finite is not None and not own.finite:
                 raise EngramError(
                     "The batch holds a value that is not finite, which the memory does not take; "
@@ -340,10 +347,7 @@ class Learner:
             seen = memory.present(own)
             yield from self._losses(seen, task, own.size, own.finite, own.metadata)
             if _versions(own.tensors) != before:
-                raise EngramError(
-                    "The loss, or the model, writes to the batch that it is given, which the "
-                    "memory is to keep as it was; let it work on a copy, such as inputs.clone()."
-                )
+                raise EngramError(_WRITTEN_TO)
 
         optimizer, buffers = self._optimizer, _copies(self.model)
         parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
@@ -525,7 +529,7 @@ class Learner:
         given out.
         """
         assert self._objective is not None
-        kept = list[Mapping[str, Tensor]]()
+        kept, before = list[Mapping[str, Tensor]](), _versions(_tensors(current))
         last: NamedLoss | None = None
         for each in self._losses(current, task, _size_of(current), None, known, kept):
             if last is not None:
@@ -537,7 +541,14 @@ class Learner:
         columns = {
             name: torch.cat([part[name] for part in kept]) for name in self._objective.columns
         }
+        if _versions(_tensors(current)) != before:
+            raise EngramError(_WRITTEN_TO)
         own = prepare(_joined(current, columns))
+        if own.skipped:
+            raise EngramError(
+                "The batch has examples of a blocked subject, which an objective that remembers "
+                "columns cannot leave out; leave them out of the batch."
+            )
         prepared.append(own)
         name, loss, value = last
         yield name, loss, _checked_value(loss, value, own.finite)

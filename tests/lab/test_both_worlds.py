@@ -45,10 +45,10 @@ class Noise(Stream):
             for _ in range(TASKS)
         ]
 
-    def _training_examples(self, task):
+    def training_examples(self, task):
         return self.data[task]
 
-    def _joint_examples(self, part):
+    def joint_examples(self, part):
         raise NotImplementedError
 
     def test(self, task):

@@ -37,10 +37,10 @@ class Noise(Stream):
             labels = torch.randint(self.classes_per_task, shape, generator=source)
             self.data.append(Examples(inputs, labels + (2 * task if split else 0)))
 
-    def _training_examples(self, task):
+    def training_examples(self, task):
         return self.data[task]
 
-    def _joint_examples(self, part):
+    def joint_examples(self, part):
         raise NotImplementedError
 
     def test(self, task):

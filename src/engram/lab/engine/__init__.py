@@ -10,16 +10,8 @@ from engram.lab.engine.cuda_graphs import (
     unchecked,
 )
 from engram.lab.engine.memory import Bank, ExampleStore
-from engram.lab.engine.rows import (
-    ByRun,
-    Objective,
-    Rows,
-    RuleByRun,
-    absorbed,
-    cross_entropy,
-    descend_along,
-    gram,
-)
+from engram.lab.engine.optimizers import OptimizedRuns
+from engram.lab.engine.rows import ByRun, Objective, Rows, RuleByRun, absorbed, cross_entropy, gram
 
 __all__ = [
     "TOGETHER",
@@ -31,12 +23,12 @@ __all__ = [
     "CudaGraphLoop",
     "ExampleStore",
     "Objective",
+    "OptimizedRuns",
     "Rows",
     "RuleByRun",
     "absorbed",
     "capturing",
     "cross_entropy",
-    "descend_along",
     "gram",
     "unchecked",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engram.gradients import Mix
 from engram.lab.benchmarks import Examples
-from engram.lab.engine import Batch, cross_entropy, descend_along, gram
+from engram.lab.engine import Batch, cross_entropy, gram
 from engram.lab.methods.method import Setup
 from engram.lab.methods.registry import Entry, register
 from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings
@@ -55,7 +55,7 @@ class Der(Replay):
 
     def __init__(self, setup: Setup, settings: DerSettings) -> None:
         super().__init__(setup, settings, Equal())
-        self.capturable = False  # the place that logits are written to is the host's to say
+        self.capturable = False  # each pass has an objective of its own, made of what was read
         self._alpha = setup.number(settings, "alpha")
         self._beta = setup.number(settings, "beta") if hasattr(settings, "beta") else None
         self.draws = 1 if self._beta is None else 2
@@ -98,9 +98,9 @@ class Der(Replay):
                 losses.append(self.rows.gradient(part, self._rows[:, place], objective))
                 weights.append(self._weight(place))
         losses.insert(0, self.rows.gradient(batch, self._rows[:, 0], current))
-        self.bank.write(step * self.settings.batch_size, logits=answered[0])
+        self.bank.write(step, logits=answered[0])
         rows, shares = self._rows[:, : len(losses)], torch.cat(weights, 1)
-        descend_along(self.parameters, rows, shares, self.learning_rate)
+        self.rows.descend_along(rows, shares, self.learning_rate)
         products = gram(rows) if self.rows.compare and len(losses) > 1 else None
         return Mix(torch.stack(losses, 1), products, shares)
 

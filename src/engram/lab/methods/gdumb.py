@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engram.errors import EngramError
 from engram.gradients import Mix
 from engram.lab.engine import Batch, cross_entropy
 from engram.lab.methods.method import FinishedTask, Setup
@@ -44,6 +45,11 @@ class Gdumb(Replay):
 
     def __init__(self, setup: Setup, settings: GdumbSettings) -> None:
         super().__init__(setup, settings, Current())
+        if self.optimizer is not None:
+            raise EngramError(
+                "optimizer must be sgd for gdumb, with a constant schedule: it takes plain steps "
+                f"whose rate falls along a cosine, not those of {settings.optimizer!r}."
+            )
         self.capturable = False
         self._seeds = setup.seeds
         self._gradient = torch.empty_like(self.parameters)
