@@ -186,16 +186,11 @@ class Rows:
         weights = rule(losses, matrix if rule.needs_gram else None)
         if reference is None:
             self.descend(rows[:, 0], learning_rate)
-        else:
-            self.descend_along(rows, weights, learning_rate)
-        return Mix(losses, matrix, weights)
-
-    def descend_along(self, rows: Tensor, weights: Tensor, learning_rate: ByRun) -> None:
-        """Take one step along the mixture of rows [R, n, d] by weights [R, n]."""
-        if self.optimizer is not None:
+        elif self.optimizer is not None:
             self.optimizer.step(torch.bmm(weights.unsqueeze(1), rows).squeeze(1))
         else:
             descend_along(self.parameters, rows, weights, learning_rate)
+        return Mix(losses, matrix, weights)
 
     def descend(self, update: Tensor, learning_rate: ByRun) -> None:
         """Take one plain step of gradient descent, or the optimiser's."""

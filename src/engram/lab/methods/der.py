@@ -100,7 +100,8 @@ class Der(Replay):
         losses.insert(0, self.rows.gradient(batch, self._rows[:, 0], current))
         self.bank.write(step, logits=answered[0])
         rows, shares = self._rows[:, : len(losses)], torch.cat(weights, 1)
-        self.rows.descend_along(rows, shares, self.learning_rate)
+        update = torch.bmm(shares.unsqueeze(1), rows).squeeze(1)
+        self.rows.descend(update, self.learning_rate)
         products = gram(rows) if self.rows.compare and len(losses) > 1 else None
         return Mix(torch.stack(losses, 1), products, shares)
 
