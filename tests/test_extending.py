@@ -260,3 +260,9 @@ def test_split_tiny_imagenet_deals_out_the_official_folder(load, tmp_path, monke
     dealt = [set(stream.train(task).labels[0].tolist()) for task in range(17)]
     assert sorted(label for task in dealt for label in task) == list(range(30, 200))
     assert testing.check_benchmark("split-tiny-imagenet")[-1] == "tuning"
+
+
+def test_the_vision_transformer_is_a_network(load):
+    load("network")
+    done = testing.check_network("vit", (3, 16, 16), 4, depth=1, width=16)
+    assert done == testing.check_network("mlp", (8,), 3)
