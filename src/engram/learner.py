@@ -516,8 +516,9 @@ class Learner:
             alone = True
             for name, batch, *columns in self._references(with_tasks):
                 alone = False
-                yield _Row(name, *_moved(batch, columns, device), alone=None)
-            yield _Row("current", current, tasks, own, alone=alone)
+                moved, of_tasks, weights = _moved(batch, columns, device)
+                yield _Row(name, moved, of_tasks, weights, None)
+            yield _Row("current", current, tasks, own, alone)
 
         ranks = ranks_of(self._process_group, self.rule)
         if ranks is not None and has_parts(optimized(self._optimizer)):

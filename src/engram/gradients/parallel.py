@@ -234,7 +234,8 @@ class Ranks:
                 found.setdefault(named, []).append((float(count), int(parts)))
         current = rows[-1].name
         shared = []
-        for name in reversed(_ordered(found, current)):
+        first, *references = _ordered(found, current)
+        for name in [*references, first]:
             total = sum(count for count, _ in found[name])
             share = own[name].examples * self._size / total if name in own else 0.0
             shared.append(SharedRow(name, share, max(parts for _, parts in found[name])))
