@@ -122,7 +122,8 @@ class Learner:
 
     In data parallel training every rank has a learner and a memory of its own, and gives it its
     part of each batch. A row that not all ranks remember (yet) is the mean of those that do, and
-    what goes wrong on one rank is an error on all of them. A model that is wrapped in
+    what goes wrong on one rank is an error on all of them. Ranks count by their examples, a loss
+    being a mean over them. A model that is wrapped in
     DistributedDataParallel is run under its ``no_sync()``: gradients are averaged here, and buffers
     stay each rank's own.
 

@@ -63,7 +63,7 @@ def is_bad_step(rule: Rule, losses: Tensor, weights: Tensor, gradient: Gradient 
     """
     measure = weights.sum()
     parts = [each for each in gradient or () if each is not None]
-    dense = [each for each in parts if each.layout is torch.strided]
+    dense = [each for each in parts if each.layout is torch.strided and each.numel()]
     if dense:  # the largest element, which does not overflow as a square does
         measure = measure + get_total_norm(dense, math.inf).to(measure.device)
     for each in parts:
