@@ -28,8 +28,8 @@ __all__ = [
 
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
     _MODULES = (
-        *("errors", "gradients", "learner", "memory", "metrics", "penalties", "production"),
-        "rules",
+        *("errors", "gradients", "learner", "memory", "metrics", "penalties", "plugins"),
+        *("production", "rules"),
     )
     _HOMES = {
         "GradientMixer": "gradients",
