@@ -101,7 +101,7 @@ def test_the_gradient_of_a_step_is_the_mixture():
         torch.testing.assert_close(flat[0], weights.detach(), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("method", [name for name in names() if name != "prog-nn"])
+@pytest.mark.parametrize("method", [name for name in names() if name not in ("prog-nn", "gdumb")])
 def test_sgd_by_the_general_path_is_plain_sgd(method):
     # A momentum of 0 is SGD as it is, and is taken by torch's.
     plain = tiny_spec(method, "tiny-double", tasks=2, examples=12)
@@ -209,9 +209,10 @@ def test_what_is_wrong_is_said_in_one_sentence(given, sentence):
     assert sentence in str(error.value)
 
 
-def test_prog_nn_takes_plain_steps_alone():
-    with pytest.raises(EngramError, match="optimizer must be sgd for prog-nn"):
-        run(tiny_spec("prog-nn", optimizer="adam"), [0])
+@pytest.mark.parametrize("method", ["prog-nn", "gdumb"])
+def test_methods_with_steps_of_their_own_take_plain_ones_alone(method):
+    with pytest.raises(EngramError, match=f"optimizer must be sgd for {method}"):
+        run(tiny_spec(method, optimizer="adam"), [0])
 
 
 def test_every_method_has_the_settings():

@@ -341,7 +341,7 @@ def bench(
         typer.Argument(
             metavar="[TABLE]...",
             help="Measure these alone: stacks, searches, captured, replays, images, determinism "
-            "(GPU); steps, methods (CPU).",
+            "(GPU); steps, methods (CPU); networks (both).",
         ),
     ] = None,
     device: DeviceOption = "auto",

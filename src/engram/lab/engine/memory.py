@@ -186,15 +186,16 @@ class Bank:
         batch_size: int,
         count: int,
         per_task: bool,
+        draws: int = 1,
         described: Tensor | None = None,
     ) -> None:
         """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
-        many of each finished task, a part of the batch for each. Of several passes over a task's
-        examples the first alone offers them to the memory, which so holds each of them once. A
-        policy that looks at the examples is shown those that are staged, unless what it said of
-        them is given.
+        many of each finished task, a part of the batch for each. Of several ``draws`` each is a
+        part as well, independent of the others. Of several passes over a task's examples the first
+        alone offers them to the memory, which so holds each of them once. A policy that looks at
+        the examples is shown those that are staged, unless what it said of them is given.
         """
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
@@ -203,7 +204,7 @@ class Bank:
             "batch_size": batch_size,
             "count": count,
             "per_task": per_task,
-        }
+        } | ({} if draws == 1 else {"draws": draws})
         self.planned = None  # which was for other examples than those that are staged
         policy = self.ledgers[0].policy
         if isinstance(policy, Selective):
@@ -222,6 +223,7 @@ class Bank:
                 count,
                 self._capacity,
                 passes=self.stream.passes,
+                draws=draws,
                 described=said,
             )
         else:
@@ -230,10 +232,18 @@ class Bank:
                 read_by_task(self.ledgers, count, self._capacity)
                 if per_task
                 else read_pooled(
-                    self.ledgers, self.seeds, task, steps, count, self._capacity, self.device
+                    self.ledgers,
+                    self.seeds,
+                    task,
+                    steps * draws,
+                    count,
+                    self._capacity,
+                    self.device,
                 )
             )
             kept = kept_slots(self.ledgers, task, coming, said)
+        if reads is not None and draws > 1:
+            reads = reads.in_parts(draws)
         self.planned = ReplayPlan(reads, kept, self._capacity, self.device, self.dtype)
 
     def _describe(self, policy: Selective) -> Tensor:
@@ -290,6 +300,18 @@ class Bank:
         count = next(iter(columns.values())).shape[1]
         places = torch.arange(count, device=self.device) + self._capacity + first
         store.write(store.flat(places.expand(len(self.ledgers), count)), **columns)
+
+    def staged(self, name: str) -> Tensor | None:
+        """Return a copy of a column of the current task's examples; None between tasks."""
+        if self._store is None or not self._staged:
+            return None
+        return self._store.part(slice(self._capacity, None))[name].clone()
+
+    def held(self, slots: Tensor) -> Batch:
+        """Return what is held in slots [R, B] of each run, between tasks."""
+        assert self._store is not None
+        inputs, labels = self._store.read(self._store.flat(slots), "inputs", "labels")
+        return self.stream.batch(inputs, labels)
 
     def end_task(self) -> None:
         """Make everything held available to the tasks that follow."""

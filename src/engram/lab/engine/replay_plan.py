@@ -98,6 +98,16 @@ class Reads(NamedTuple):
     weights: NDArray[np.float64] | None  # [R, S, B], or None where every part is full
     groups: int = 1  # parts of B, a row of gradients each
 
+    def in_parts(self, count: int) -> Reads:
+        """Return reads of which each step is ``count`` of these, a part for each."""
+        runs, _, size = self.slots.shape
+        weights = self.weights
+        return Reads(
+            self.slots.reshape(runs, -1, count * size),
+            None if weights is None else weights.reshape(runs, -1, count * size),
+            count,
+        )
+
     def anything(self, step: int) -> bool:
         """Whether there is anything to read at that step."""
         return self.weights is None or bool(
@@ -149,6 +159,7 @@ def read_growing(
     capacity: int,
     *,
     passes: int = 1,
+    draws: int = 1,
     described: Described | None = None,
 ) -> tuple[Reads | None, Slots]:
     """Play a task through memories that take in every batch as soon as it has been learned.
@@ -166,7 +177,7 @@ def read_growing(
         source = generator(seed, "reference", task)
         steps, held = [], np.arange(capacity)  # whose example is in each slot
         for start in range(0, passes * len(mine), batch_size):
-            steps.append(held[ledger.draw(count, source)])
+            steps += [held[ledger.draw(count, source)] for _ in range(draws)]
             part = slice(start, start + batch_size)
             if start >= len(mine):
                 continue

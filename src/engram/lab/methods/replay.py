@@ -73,6 +73,8 @@ def with_presets(more: Mapping[str, Mapping[str, Scalar]]) -> dict[str, Mapping[
 class Replay(Method):
     """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
 
+    draws: int = 1
+    """How many reference batches a step reads, independent of one another."""
     settings: ReplaySettings
     rule: Rule
 
@@ -82,7 +84,7 @@ class Replay(Method):
         # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
         self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
         self.pads = rule.reference == "per task"
-        stream = setup.stream
+        self.stream = stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
         per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
         capacity = per_task * stream.tasks
@@ -115,6 +117,7 @@ class Replay(Method):
             self.settings.batch_size,
             self.settings.reference_batch,
             per_task=self.rule.reference == "per task",
+            draws=self.draws,
         )
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
