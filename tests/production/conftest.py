@@ -3,9 +3,9 @@
 import shutil
 
 import pytest
-from weeks import week
 
 from engram import production
+from examples.weeks import week
 
 SETTINGS = {"target": "left", "time": "date", "tags": "customer", "passes": 3}
 SMALL = {"width": 32}

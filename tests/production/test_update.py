@@ -6,13 +6,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from weeks import week
 
 import engram
 from engram import production
 from engram.errors import EngramError
 from engram.memory import Memory
 from engram.production import Gate
+from examples.weeks import week
 
 
 def contents(folder):
