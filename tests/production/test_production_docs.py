@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from engram.production import Gate
 from examples.weeks import write_all
 from tools.docs.production import PAGE, performed, tables
@@ -11,6 +13,7 @@ from tools.docs.production import PAGE, performed, tables
 PYTHON = re.compile(r"(?ms)^```python\n(.*?)^```")
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_end_as_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_all(tmp_path)

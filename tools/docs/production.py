@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "production.md"
 RESULTS = ROOT / "results"
 _CONSOLE = re.compile(r"(?ms)^```console\n(.*?)^```\n")
-_BLOCK = re.compile(r"(?ms)^<!-- production: (\w+) -->\n.*?^<!-- end -->\n")
+_BLOCK = re.compile(r"(?ms)^<!-- production: (gate|clinc150) -->\n.*?^<!-- production: end -->\n")
 _WIDTH = 160  # columns of a printed table
 
 
@@ -160,14 +160,14 @@ def clinc_table(results: Mapping[str, Any]) -> str:
         f"({results['date']}, on a CPU). Accuracy on all test sentences at the end, any of 150 "
         "intents, the mean of the ten domains. [The script](../benchmarks/clinc150.py).",
         "",
-        "| method | accuracy % | first domain % | last domain % | seconds |",
-        "|---|---:|---:|---:|---:|",
+        "| method | accuracy % | first domain % | last domain % |",
+        "|---|---:|---:|---:|",
     ]
     for method, found in sorted(results["methods"].items(), key=lambda item: item[1]["accuracy"]):
         domains = list(found["by_domain"].values())
         lines.append(
             f"| {sentences[method]} | {100 * found['accuracy']:.1f} | {100 * domains[0]:.1f} | "
-            f"{100 * domains[-1]:.1f} | {found['seconds']:,.0f} |"
+            f"{100 * domains[-1]:.1f} |"
         )
     return "\n".join(lines)
 
@@ -179,7 +179,7 @@ def tables(page: str, folder: Path = RESULTS) -> str:
     def block(found: re.Match[str]) -> str:
         name = found[1]
         results = json.loads((folder / f"production-{name}.json").read_text("utf-8"))
-        return f"<!-- production: {name} -->\n{makers[name](results)}\n<!-- end -->\n"
+        return f"<!-- production: {name} -->\n{makers[name](results)}\n<!-- production: end -->\n"
 
     return _BLOCK.sub(block, page)
 
