@@ -3,12 +3,10 @@
 import shutil
 
 import pytest
+from trained_settings import SETTINGS, SMALL
 
 from engram import production
 from examples.weeks import week
-
-SETTINGS = {"target": "left", "time": "date", "tags": "customer", "passes": 3}
-SMALL = {"width": 32}
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from trained_settings import SMALL
 
 import engram
-from conftest import SMALL
 from engram import production
 from engram.errors import EngramError
 

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from trained_settings import SETTINGS
 from typer.testing import CliRunner
 
-from conftest import SETTINGS
 from engram import production
 from engram.app.cli.app import app
 from examples.weeks import week, write

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from trained_settings import SETTINGS, SMALL
 
 import engram
-from conftest import SETTINGS, SMALL
 from engram import production
 from engram.errors import EngramError
 from examples.weeks import week, write
