@@ -2,8 +2,10 @@
 
 import csv
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from trained_settings import SETTINGS
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from engram import production
 from engram.app.cli.app import app
 from examples.weeks import week, write
+from processes import started
 
 
 def run(*words):
@@ -92,6 +95,25 @@ def test_help_comes_without_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.slow
+def test_a_terminated_update_ends_with_75_and_goes_on(churn, tmp_path):
+    data = write(tmp_path / "week2.csv", week(2, 1500))
+    command = [sys.executable, "-m", "engram", "update", str(churn), data, "--passes", "400"]
+    with started(command) as process:
+        while not (churn / "work").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate()
+    assert (process.returncode, said.strip()) == (
+        75,
+        "Stopped: the same command goes on from where it was saved.",
+    )
+    assert run("predict", churn, data).exit_code == 0
+    assert run("update", churn, data, "--passes", "1").exit_code == 0
 
 
 def test_settings_are_listed():
