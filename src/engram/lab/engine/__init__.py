@@ -10,7 +10,16 @@ from engram.lab.engine.cuda_graphs import (
     unchecked,
 )
 from engram.lab.engine.memory import Bank, ExampleStore
-from engram.lab.engine.rows import ByRun, Objective, Rows, RuleByRun, absorbed, cross_entropy, gram
+from engram.lab.engine.rows import (
+    ByRun,
+    Objective,
+    Rows,
+    RuleByRun,
+    absorbed,
+    cross_entropy,
+    gram,
+    mean_loss,
+)
 
 __all__ = [
     "TOGETHER",
@@ -28,5 +37,6 @@ __all__ = [
     "capturing",
     "cross_entropy",
     "gram",
+    "mean_loss",
     "unchecked",
 ]

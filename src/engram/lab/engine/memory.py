@@ -185,7 +185,7 @@ class Bank:
             "count": count,
             "per_task": per_task,
         }
-        visited = labels.cpu().numpy()
+        visited = self.stream.groups(labels).cpu().numpy()
         coming = visited[:, : visited.shape[1] // self.stream.passes]
         if self.ledgers[0].policy.include_current:
             reads, kept = read_growing(
