@@ -175,7 +175,7 @@ def _rows_of_tasks(columns: Columns, settings: TableSettings) -> dict[str, Numbe
     if settings.task:
         return by_value(settings.task, columns[settings.task])
     if not settings.time:  # the rows are one stream as they come
-        count = len(next(iter(columns.values())))
+        count = len(columns[_targets(settings)[0]])  # columns that are ignored are empty
         return _equal_parts("row", np.arange(count), settings.parts)
     times = columns[settings.time]
     tasks = by_time(settings.time, times, settings.period, settings.parts)
