@@ -6,9 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engram import memory, metrics, penalties, rules
+    from engram import memory, metrics, objectives, penalties, rules
+    from engram import production as production
     from engram.gradients import GradientMixer, Mix, backward
     from engram.learner import Learner
+    from engram.production import load as load
 
 __version__ = "0.2.0"
 
@@ -20,17 +22,22 @@ __all__ = [
     "backward",
     "memory",
     "metrics",
+    "objectives",
     "penalties",
     "rules",
 ]
 
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
-    _MODULES = ("errors", "gradients", "learner", "memory", "metrics", "penalties", "rules")
+    _MODULES = (
+        *("errors", "gradients", "learner", "memory", "metrics", "objectives", "penalties"),
+        *("plugins", "production", "rules"),
+    )
     _HOMES = {
         "GradientMixer": "gradients",
         "Learner": "learner",
         "Mix": "gradients",
         "backward": "gradients",
+        "load": "production",
     }
 
     def __getattr__(name: str) -> object:

@@ -34,13 +34,16 @@ from engram.memory.groups import Group, Groups, Key
 from engram.memory.journal import Journal, deep_copy, new_lock, refuse_within, undo
 from engram.memory.policies import (
     Policy,
+    Selective,
     check_policy,
     natural,
     policy_in_words,
     policy_to_json,
     positive,
 )
+from engram.memory.resizing import Kept, choose
 from engram.memory.sampling import draw
+from engram.memory.selection import Described, Descriptions
 from engram.memory.slots import (
     MEASURES,
     Candidate,
@@ -84,6 +87,8 @@ class Ledger:
     _newest: float | None = None  # of the tasks or times that have come
     _max_bytes: int | None = None
 
+    _descriptions: Descriptions | None = None  # of a policy that looks at the examples
+
     def __init__(
         self,
         policy: Policy,
@@ -113,7 +118,9 @@ class Ledger:
         a task taken up again), and where an id comes back as another class.
         """
         self._slots = SlotTable(self.journal)
-        self._groups = Groups(policy.uniform, policy.group_limit, self.journal)
+        if isinstance(policy, Selective):
+            self._descriptions = Descriptions(policy, self.journal)
+        self._groups = Groups(policy.uniform, policy.group_limit, self.journal, self._descriptions)
         self._max_examples: int | None = None
         if max_examples is not None:
             self.restrict(max_examples)
@@ -133,6 +140,11 @@ class Ledger:
     def capacity(self) -> int | None:
         """The most examples that can be held at a time; None where there is no bound."""
         return self._max_examples if self.policy.by_class else self._groups.limit
+
+    @property
+    def max_examples(self) -> int | None:
+        """The budget in examples."""
+        return self._max_examples
 
     @property
     def available(self) -> int:
@@ -262,11 +274,12 @@ class Ledger:
         weights: Numbers | None = None,
         times: float | Numbers | None = None,
         sizes: list[int] | None = None,
+        described: Described | None = None,
     ) -> Metadata:
         """Return what `add` would enter, or refuse it; nothing has changed yet."""
         batch = checked_metadata(
             tasks, labels, ids, tags, count, weights=weights, times=times, sizes=sizes
-        )
+        )._replace(described=described)
         if batch.tasks:
             self.check(batch)
         return batch
@@ -279,6 +292,8 @@ class Ledger:
                 f"{type(self.policy).__name__} keeps examples by class; give labels, "
                 "a one-dimensional integer tensor."
             )
+        if self._descriptions is not None:
+            self._check_described(batch.described)
         held = self._slots
         differ = has_tasks != held.has_tasks, has_labels != held.has_labels
         if True in differ and held.ids:
@@ -289,6 +304,21 @@ class Ledger:
             )
         if self._age is not None:
             self._age.check(batch)
+
+    def _check_described(self, described: Described | None) -> None:
+        """Refuse a batch that is not described, or otherwise than the examples held."""
+        if described is None:
+            raise EngramError(
+                f"{type(self.policy).__name__} looks at the examples; give `described`, what it "
+                "says of each."
+            )
+        assert self._descriptions is not None
+        held = self._descriptions.length
+        if held not in (None, described.shape[1]):
+            raise EngramError(
+                f"{type(self.policy).__name__} describes an example by {described.shape[1]} "
+                f"numbers, and those held by {held}."
+            )
 
     # Changes, each whole: made to its end, or undone.
 
@@ -302,6 +332,7 @@ class Ledger:
         count: int | None = None,
         weights: Numbers | None = None,
         times: float | Numbers | None = None,
+        described: Described | None = None,
     ) -> Indices:
         """Return each example's slot, -1 where it was not kept or a later one of the batch took it.
 
@@ -312,7 +343,14 @@ class Ledger:
         with self.lock:
             self.finish()
             batch = self.prepare(
-                tasks, labels, ids, tags, count=count, weights=weights, times=times
+                tasks,
+                labels,
+                ids,
+                tags,
+                count=count,
+                weights=weights,
+                times=times,
+                described=described,
             )
             return self._change(lambda: np.array(self.file(batch), np.int64))
 
@@ -362,6 +400,90 @@ class Ledger:
         held = self._max_examples
         self._max_examples = max_examples if held is None else min(held, max_examples)
         self._groups.limit = min(self._groups.limit, self._max_examples)
+
+    def resized(
+        self,
+        policy: Policy,
+        max_examples: int | None,
+        max_bytes: int | None = None,
+        sizes: list[int] | None = None,
+    ) -> tuple[Ledger, Indices]:
+        """Return another ledger that goes on with a policy and budget, and who stays, by slot here.
+
+        See `Memory.resize` for who does. Nothing changes here.
+        """
+        with self.lock:
+            self.finish()
+            check_policy(policy)
+            if policy.by_class and len(self) and not self.has_labels:
+                raise EngramError(
+                    f"{type(policy).__name__} keeps examples by class, and the memory's have no "
+                    "labels."
+                )
+            new = Ledger(
+                policy, max_examples=max_examples, max_age=self.max_age, age_by=self.age_by
+            )
+            new._generator = copy.deepcopy(self._generator)
+            new._erased, new._next_id, new._newest = {**self._erased}, self._next_id, self._newest
+            sizes = [0] * len(self) if sizes is None else sizes
+            groups = self._chosen_groups(policy, new)
+            for group in groups:
+                new._groups.restore(group.key, group.limit, group.seen, group.slots)
+            count = sum(len(group.slots) for group in groups)
+            nbytes = sum(sizes[slot] for group in groups for slot in group.slots)
+            while (max_examples is not None and count > max_examples) or (
+                max_bytes is not None and nbytes > max_bytes
+            ):
+                leaving = new._groups.evict(new._generator.random())
+                count, nbytes = count - 1, nbytes - sizes[leaving]  # type: ignore[index]
+            slots = new._take_slots(self, sizes if max_bytes is not None else None)
+            new._max_bytes = max_bytes
+            new.journal.clear()
+            new._seeded = new._generator.bit_generator.state
+            return new, slots
+
+    def _chosen_groups(self, policy: Policy, new: Ledger) -> list[Kept]:
+        """Return the groups that another policy makes of what is held."""
+        slots, times = self._slots, self.times
+        groups = [
+            Kept(key, own.limit, own.seen, [slots.slot_of[id] for id in own.members])
+            for key, own in self._groups.items()
+        ]
+
+        def arrival(slot: int) -> tuple[float, ...]:
+            time = 0.0 if times is None or math.isnan(times[slot]) else float(times[slot])
+            number = slots.ids[slot] if slots.numeric else 0
+            return slots.columns.tasks[slot], time, number  # type: ignore[return-value]
+
+        def key_of(slot: int) -> Key:
+            return slots.key(slot) if policy.by_class else _POOL
+
+        limits = self._groups.limit, new._groups.limit
+        return choose(groups, self.policy, policy, limits, key_of, arrival, new._generator)
+
+    def _take_slots(self, other: Ledger, sizes: list[int] | None) -> Indices:
+        """Enter the members of the groups, which are slots of another ledger, under their ids."""
+        held, old = self._slots, other._slots
+        members: list[int] = []
+        for _, group in self._groups.items():
+            own: list[Any] = [*group.members]
+            members += own
+            group.members = type(group.members)(old.ids[slot] for slot in own)
+        kept = sorted(members)
+        measures = {name: column[kept].tolist() for name, column in old.measured_columns().items()}
+        measures.pop("sizes", None)
+        if sizes is not None:
+            measures["sizes"] = [float(sizes[slot]) for slot in kept]
+        held.expect(old.ids)
+        held.expect_measures(measures, len(kept))
+        for place, slot in enumerate(kept):
+            task, label = old.key(slot)
+            held.append((place, old.ids[slot], task, label, old.tags[slot], 0.0))
+        held.settle(len(kept))
+        if not self.policy.include_current:
+            available = len(old.ids) if other.policy.include_current else old.sealed
+            held.sealed = sum(slot < available for slot in kept)
+        return np.array(kept, np.int64)
 
     # The parts of a change, for a memory that changes its storage with it.
 
@@ -433,13 +555,17 @@ class Ledger:
             self._drawn += count
             chances = self._generator.random(count).tolist()
         ids = self._numbered(batch.ids, count)
-        candidates = zip(
+        candidates: Iterable[Candidate] = zip(
             range(count), ids, batch.tasks, batch.labels, batch.tags, chances, strict=True
         )
         self._slots.expect_measures(batch.measures, count)
         if self._age is not None:
-            candidates = self._age_by_one_batch(self._age, batch, candidates)  # type: ignore[assignment]
+            candidates = self._age_by_one_batch(self._age, batch, candidates)
+        if self._descriptions is not None and batch.described is not None:
+            candidates = self._descriptions.entering(candidates, batch.described)
         self._offer(candidates if batch.ids is None else self._new(candidates))
+        if self._descriptions is not None:
+            self._descriptions.keep(self._slots.slot_of)
         slots, self.moves = self._slots.settle(count)
         if self.policy.include_current or self.moves is not None:
             self._by_task = None
@@ -476,6 +602,8 @@ class Ledger:
     def release(self, leaving: Sequence[Id]) -> Moves | None:
         """Let examples leave that may come again, within a change that has begun."""
         self._discard(leaving)
+        if self._descriptions is not None:
+            self._descriptions.keep(self._slots.slot_of)
         self._by_task = None
         _, self.moves = self._slots.settle(0)
         return self.moves
@@ -624,7 +752,9 @@ class Ledger:
             rows.append((task, label, group.limit, group.seen, len(group.members)))
             members += [slots.slot_of[id] for id in group.members]
         tags = {slot: dict(own) for slot, own in enumerate(slots.tags) if own is not None}
+        described = self._descriptions
         return {
+            **({} if described is None else {"described": described.by_slot(slots.ids)}),
             "max_examples": self._max_examples,
             "sealed": slots.sealed,
             "tasks": slots.tasks.copy(),
@@ -633,7 +763,7 @@ class Ledger:
             "tags": to_bytes(tags),
             "groups": np.array(rows, np.int64).reshape(-1, 5),
             "members": np.array(members, np.int64),
-            **{name: own.copy() for name in MEASURES if (own := slots.measure(name)) is not None},
+            **{name: column.copy() for name, column in slots.measured_columns().items()},
             **({} if self._max_bytes is None else {"max_bytes": self._max_bytes}),
         }
 
@@ -685,6 +815,8 @@ class Ledger:
         slots.expect(ids)
         for slot, (id, task, label) in enumerate(zip(ids, tasks, labels, strict=True)):
             slots.append((slot, id, task, label, tags.get(slot), 0.0))
+        if self._descriptions is not None:
+            refuse_unless("described", self._descriptions.restore(ids, state["described"]))
         slots.settle(len(ids))
         slots.sealed = sealed
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -14,8 +16,10 @@ from torch import Tensor
 
 from engram.errors import EngramError, shown, unknown
 from engram.memory import files
+from engram.memory.blocks import Block, Blocks, checked_secret, checked_subject
 from engram.memory.columns import (
     Batch,
+    chosen,
     example_nbytes,
     finite_flag,
     first_not_finite,
@@ -46,13 +50,15 @@ from engram.memory.files import (
 )
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
-from engram.memory.policies import Policy, natural, policy_from_json, positive
+from engram.memory.policies import Policy, Selective, natural, policy_from_json, positive
 from engram.memory.ragged import RaggedStorage
 from engram.memory.sampling import Draws, draw, draw_weighted, spread
+from engram.memory.selection import describe
 from engram.memory.slots import MEASURES, Indices, Moves
 from engram.memory.storage import IndexStorage, Staged, TensorStorage
 
 _POOLED = 0  # stands for all tasks together
+_WITH_BLOCKED = ("refuse", "skip")
 _STRATA = ("class", "task")
 _MOST = 1024  # batches that are unsettled: what undoes them takes memory
 
@@ -74,6 +80,10 @@ class Prepared(NamedTuple):
 
     It is a bool without dimensions, which has not been waited for.
     """
+    skipped: tuple[int, ...] = ()
+    """Which examples were left out, counted from 0: those of subjects that are blocked."""
+    blocks: Blocks | None = None
+    """Which these were when it was prepared."""
 
 
 class _Unsettled(NamedTuple):
@@ -130,6 +140,43 @@ def _check_how(by_task: object, stratify: object, weighted: object) -> None:
         raise EngramError("by_task gives a sample of each task already; leave stratify out.")
 
 
+def _with_capacity(policy: Policy, wanted: object) -> Policy:
+    """Return a policy, or a policy of another capacity."""
+    if isinstance(wanted, Policy):
+        return wanted
+    own: Any = policy
+    names = [
+        each.name for each in dataclasses.fields(own) if each.name in ("capacity", "per_class")
+    ]
+    if not names:
+        raise EngramError(
+            f"{type(policy).__name__} has no capacity that a number tells; give a policy."
+        )
+    positive(names[0], wanted)
+    changed: Policy = dataclasses.replace(own, **{names[0]: wanted})
+    return changed
+
+
+def _check_reason(reason: object) -> None:
+    if not isinstance(reason, str):  # it is saved with the memory
+        raise EngramError(f"reason is {shown(reason)}; give a string.")
+
+
+def _subject_of(where: object, block: object) -> Tags | None:
+    """Return the tags that an erasure is to block, if any."""
+    if not isinstance(block, bool):
+        raise EngramError(f"block is {shown(block)}; it must be True or False.")
+    if not block:
+        return None
+    if not isinstance(where, Mapping) or where.keys() != {"tags"}:
+        raise EngramError("block=True needs where={'tags': {...}}: the tags that are blocked.")
+    return checked_subject(where["tags"])
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def _check_flag(valid: object) -> None:
     if not isinstance(valid, Tensor) or valid.dtype != torch.bool or valid.ndim:
         raise EngramError(
@@ -150,7 +197,8 @@ def _least_version(state: Mapping[str, Any]) -> int:
     """Return the oldest version of a file whose readers know all that a state holds."""
     ledger = state["ledger"]
     ragged = state["storage"]["kind"] == RaggedStorage.kind
-    newer = ragged or "max_age" in ledger or not ledger["filing"].keys().isdisjoint(MEASURES)
+    newer = ragged or "blocks" in state or "max_age" in ledger
+    newer = newer or not ledger["filing"].keys().isdisjoint(MEASURES)
     return 3 if newer else 1
 
 
@@ -173,6 +221,11 @@ class Memory:
     is above ``max_age`` is let go by the batch that makes it so, before anything of that batch is
     kept. An example that comes too late is passed over.
 
+    A subject that is blocked (`block`) is known by its tags. Its examples are refused, the whole
+    batch with them, or with ``blocked="skip"`` left out (``Prepared.skipped`` says which). Their
+    values are kept as keyed hashes alone; the key is random and saved with the memory, unless you
+    give a ``secret`` of 16 to 64 bytes, which is not.
+
     Values that are not finite are refused, unless ``allow_nonfinite`` says otherwise. That is not
     saved with the memory.
 
@@ -191,6 +244,7 @@ class Memory:
     ('withdrawn', 6)
     """
 
+    _blocks, _blocked = Blocks(), "refuse"
     collate: Collate | None = None
     """Makes a batch of the examples of a sample; None for columns as they were added."""
     _chooses_storage = False
@@ -207,6 +261,8 @@ class Memory:
         max_age: float | None = None,
         age_by: Literal["task", "time"] = "task",
         collate: Collate | None = None,
+        blocked: Literal["refuse", "skip"] = "refuse",
+        secret: bytes | None = None,
     ) -> None:
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
@@ -220,6 +276,9 @@ class Memory:
         )
         self.storage = TensorStorage() if storage is None else storage
         self._chooses_storage = storage is None
+        if blocked not in _WITH_BLOCKED or not isinstance(blocked, str):
+            raise unknown("use of blocked subjects", blocked, _WITH_BLOCKED)
+        self._blocks, self._blocked = checked_secret(secret), blocked
         self.collate = checked_collate(collate)
         # One lock for whatever reads or changes the memory: a second one could be taken before it
         # by one thread and after it by another.
@@ -347,15 +406,62 @@ class Memory:
             labels = self.storage.labels(batch) if labels is None else labels
             size = len(tensors[0])
             sizes = None if self.max_bytes is None else self.storage.sizes(tensors)
+            described = None
+            if isinstance(self.policy, Selective) and size:
+                described = describe(self.policy, batch, size)
             metadata = self._ledger.prepare(
-                tasks, labels, ids, tags, count=size, weights=weights, times=times, sizes=sizes
+                tasks,
+                labels,
+                ids,
+                tags,
+                count=size,
+                weights=weights,
+                times=times,
+                sizes=sizes,
+                described=described,
             )
             if sizes is not None:
                 _check_budget(self.max_bytes, max(sizes, default=0))
             elif self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
             finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
-            return Prepared(batch, tensors, metadata, size, self.storage.examples, finite)
+            prepared = Prepared(batch, tensors, metadata, size, self.storage.examples, finite)
+            return self._without_blocked(prepared) if self._blocks.entries else prepared
+
+    def _without_blocked(self, prepared: Prepared) -> Prepared:
+        """Return a batch without the examples of blocked subjects, or refuse it."""
+        metadata, found = prepared.metadata, {}
+        for place, tags in enumerate(metadata.tags):
+            entry = None if tags is None else self._blocks.of(tags)
+            if entry is not None:
+                found[place] = entry[0]
+        if not found:
+            return prepared._replace(blocks=self._blocks)
+        if self._blocked == "refuse":
+            place, names = next(iter(found.items()))
+            raise EngramError(
+                f"Example {place} of the batch, counted from 0, is of a subject that is blocked by "
+                f"its tags ({', '.join(names)}); leave it out, or make the memory with "
+                "blocked='skip'."
+            )
+        kept = [place for place in range(prepared.size) if place not in found]
+        batch = chosen(prepared.batch, kept)
+        ids = None if metadata.ids is None else [metadata.ids[place] for place in kept]
+        own = Metadata(
+            [metadata.tasks[place] for place in kept],
+            [metadata.labels[place] for place in kept],
+            ids,
+            [metadata.tags[place] for place in kept],
+            {name: [values[place] for place in kept] for name, values in metadata.measures.items()},
+        )
+        return prepared._replace(
+            batch=batch,
+            tensors=self.storage.check(batch),
+            metadata=own,
+            size=len(kept),
+            skipped=(*prepared.skipped, *found),
+            blocks=self._blocks,
+        )
 
     def _choose_storage(self, ragged: bool) -> None:
         """Let the storage be of the kind that the first batch needs, where none was given."""
@@ -396,6 +502,8 @@ class Memory:
         """
         if valid is not None:
             _check_flag(valid)
+        if self._blocks.entries and prepared.blocks is not self._blocks:
+            prepared = self._without_blocked(prepared)
         if not prepared.size:
             return
         with self._lock:
@@ -726,31 +834,66 @@ class Memory:
                 )
             return self._read(torch.from_numpy(wanted))
 
+    @property
+    def blocks(self) -> list[Block]:
+        """The records of the subjects that are blocked."""
+        return list(self._blocks.entries.values())
+
+    def block(self, tags: Tags, reason: str = "") -> None:
+        """Refuse new examples that have all these tags, or skip them (``blocked`` of the class).
+
+        Those that are held stay: `erase` with ``block=True`` lets them go as well.
+        """
+        subject, when = checked_subject(tags), _now()
+        _check_reason(reason)
+        with self._lock:
+            self._settle()
+            self._blocks = self._blocks.with_subject(subject, when, reason)
+
+    def unblock(self, tags: Tags) -> None:
+        """Take new examples of a subject again; the tags are all those that it was blocked by."""
+        subject = checked_subject(tags)
+        with self._lock:
+            self._settle()
+            self._blocks = self._blocks.without(subject)
+
     def erase(
-        self, ids: Ids | None = None, where: Where | None = None, reason: str = ""
+        self,
+        ids: Ids | None = None,
+        where: Where | None = None,
+        reason: str = "",
+        *,
+        block: bool = False,
     ) -> Erasure:
         """Erase examples for good, by id or by metadata, and return the record of it.
 
         ``where`` is a function of an `Example`, or the values its fields must have:
         ``{"task": 3, "label": 7, "tags": {"customer": "x"}}``. An id that is not held is recorded
         too, and never enters. What interrupts it finds all of it erased and recorded, or nothing.
+
+        With ``block`` new examples with the tags that ``where`` asks for are refused from then on,
+        whatever their ids: see `block`.
         """
-        if not isinstance(reason, str):  # it is saved with the memory
-            raise EngramError(f"reason is {shown(reason)}; give a string.")
+        _check_reason(reason)
+        subject = _subject_of(where, block)
         with self._lock:
             self._settle()
             leaving = self._ledger.selected(ids, where)
-            when = datetime.now(UTC).isoformat(timespec="seconds")
-            record = Erasure(when, tuple(leaving), reason)
-            self._erase(record)
+            record = Erasure(_now(), tuple(leaving), reason)
+            blocks = self._blocks
+            if subject is not None:
+                blocks = blocks.with_subject(subject, record.when, reason)
+            self._erase(record, blocks)
             return record
 
-    def _erase(self, record: Erasure) -> None:
+    def _erase(self, record: Erasure, blocks: Blocks) -> None:
         """Let examples leave the ledger, record it, and clear their rows."""
         ledger = self._ledger
         try:
             ledger.begin()
             moves = ledger.drop(record.ids)
+            ledger.note(vars(self).update, {"_blocks": self._blocks})
+            self._blocks = blocks
             ledger.note(self.erasures.__delitem__, slice(len(self.erasures), None))
             self.erasures.append(record)
             self._write(self.storage.stage([], [], moves))
@@ -769,7 +912,11 @@ class Memory:
 
     def _state(self) -> dict[str, Any]:
         """Return `state_dict` with the storage's own rows: for a file, they need no copy."""
+        blocks = (
+            torch.from_numpy(to_bytes(self._blocks.to_json())) if self._blocks.entries else None
+        )
         return {
+            **({} if blocks is None else {"blocks": blocks}),
             "max_bytes": self.max_bytes,
             "draws": to_tensors(self._draws.state_dict()),
             "erasures": torch.from_numpy(to_bytes(self.erasures)),
@@ -780,7 +927,7 @@ class Memory:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy and kind of storage, bit for bit."""
         names = {"max_bytes", "draws", "erasures", "ledger", "storage"}
-        if not isinstance(state, Mapping) or state.keys() != names:
+        if not isinstance(state, Mapping) or state.keys() - {"blocks"} != names:
             held = [*state] if isinstance(state, Mapping) else shown(state)
             raise EngramError(f"A memory's state holds {sorted(names)}, and this one {held}.")
         with UntrustedInput():
@@ -794,6 +941,7 @@ class Memory:
                 "_draws": draws,
                 "erasures": erasures,
                 "max_bytes": state["max_bytes"],
+                "_blocks": self._loaded_blocks(state),
             }
             with self._lock:
                 self._settle()
@@ -802,6 +950,12 @@ class Memory:
                 except BaseException:
                     self._finish()
                     raise
+
+    def _loaded_blocks(self, state: Mapping[str, Any]) -> Blocks:
+        own = self._blocks if self._blocks.secret else Blocks()
+        if "blocks" not in state:
+            return own._replace(entries={})
+        return own.from_json(from_bytes(state["blocks"].cpu().numpy()))
 
     def _replace(self, storage: dict[str, Any], parts: dict[str, Any]) -> None:
         """Take over what a state holds; what interrupts this no longer undoes it."""
@@ -832,6 +986,185 @@ class Memory:
             refuse_unless("sizes", sizes is not None and sizes.tolist() == own)
         return vars(filled)
 
+    def resize(
+        self,
+        policy: Policy | int | None = None,
+        *,
+        max_examples: int | EllipsisType | None = ...,
+        max_bytes: int | EllipsisType | None = ...,
+    ) -> None:
+        """Go on with another policy, another capacity or another budget; whole or not at all.
+
+        What the new one keeps of what is held stays, with ids, tags, tasks, labels, weights and
+        times; what was erased or blocked stays so. Which examples these are is drawn, where it is
+        drawn, by the memory's own generator.
+
+        - `Fifo` and `ClassRing`: the newest, in the order in which they came. Where that is not
+          known, of uniform samples or when classes become a pool, it is by task, time and number.
+        - `Reservoir` and `ClassSample`: a uniform sample of what is held. When classes become a
+          pool, one of all that came, as far as what is held allows.
+        - In a larger memory places are free, and filled by whatever comes next: these examples are
+          then more likely to be in a uniform sample than those that came before them.
+        - What could be sampled can be sampled.
+
+        Rows are copied into new ones, so that both are held for a while.
+        """
+        with self._lock:
+            self._settle()
+            policy = self.policy if policy is None else _with_capacity(self.policy, policy)
+            size = self._example_nbytes()
+            if max_examples is ...:
+                max_examples = self._given_max_examples(size)
+            elif max_examples is not None:
+                positive("max_examples", max_examples)
+            if max_bytes is ...:
+                max_bytes = self.max_bytes
+            elif max_bytes is not None:
+                positive("max_bytes", max_bytes)
+            bounds = max_examples, max_bytes, size
+            ledger, slots = self._resized(policy, *bounds, self._held_sizes(max_bytes))
+            at_once = max_bytes is not None and size is not None
+            storage = {}
+            if self.storage.rows:
+                rows = ledger.rows(len(ledger), at_once=at_once)
+                storage = self.storage.selected(torch.from_numpy(slots), rows)
+            parts = {"_ledger": ledger, "policy": policy, "max_bytes": max_bytes}
+            self._swap(storage, parts)
+
+    def map(self, function: Callable[[Batch], Batch], *, batch: int = 1024) -> None:
+        """Give all examples other columns: those that ``function`` returns for a batch of them.
+
+        It is called with ``batch`` examples at a time, in the structure in which they were added,
+        and returns as many in any one structure. All are changed, or none. Ids, tags, tasks,
+        labels, weights and times stay, and so does what was erased or blocked. A budget in bytes
+        that they would not fit in any more is an error. Old and new columns are held for a while.
+        """
+        positive("batch", batch)
+        if not callable(function):
+            raise EngramError(f"function is {shown(function)}; give one of a batch of examples.")
+        if isinstance(self.storage, IndexStorage):
+            raise EngramError("A memory of indices has no columns of its own; map its data.")
+        with self._lock:
+            self._settle()
+            before, held = self._ledger, len(self)
+            state = self._ledger.ids.copy(), self.storage.rows, len(self.erasures)
+            if not held:
+                raise EngramError("The memory holds no examples yet, and so no columns to map.")
+            storage: TensorStorage | None = None
+            given = self._given_max_examples(self._example_nbytes())
+            for start in range(0, held, batch):
+                slots = range(start, min(start + batch, held))
+                own = function(self.storage.read(self.storage.place(torch.tensor(slots))))
+                if storage is None:
+                    storage = self._empty_storage(has_ragged(own))
+                tensors = storage.check(own)
+                if len(tensors[0]) != len(slots):
+                    raise EngramError(
+                        f"The function returned {len(tensors[0])} examples for {len(slots)}; "
+                        "it must return as many as it is given."
+                    )
+                self._check_values(storage.values(tensors))
+                if not storage.rows:
+                    ragged = isinstance(storage, RaggedStorage)
+                    size = None if ragged else example_nbytes(tensors)
+                    storage.resize(self._rows_for(held, size), own)
+                storage.commit(storage.stage([*slots], tensors))
+            assert storage is not None
+            sizes = None
+            if self.max_bytes is not None and isinstance(storage, RaggedStorage):
+                sizes = storage.nbytes_of(range(held))
+                if sum(sizes) > self.max_bytes:
+                    raise self._too_many_bytes(sum(sizes))
+            if (self._ledger.ids, self.storage.rows, len(self.erasures)) != state or (
+                self._ledger is not before
+            ):
+                raise EngramError("The function changed the memory whose examples it was given.")
+            ledger, _ = self._resized(self.policy, given, self.max_bytes, size, sizes)
+            storage.lock = self._lock
+            same = type(storage) is type(self.storage)
+            parts = {"_ledger": ledger} if same else {"_ledger": ledger, "storage": storage}
+            self._swap(vars(storage) if same else {}, parts)
+
+    def _check_values(self, tensors: list[Tensor]) -> None:
+        """Refuse values that are not finite, wherever they are."""
+        if not self.allow_nonfinite:
+            finite = _finite(tensors)
+            if finite is not None and not finite:
+                raise _not_finite(tensors)
+
+    def _rows_for(self, held: int, size: int | None) -> int:
+        """Return how many rows examples of another size need, or refuse what would not fit."""
+        if self.max_bytes is None or size is None:
+            return self._ledger.rows(held, at_once=False)
+        if size * held > self.max_bytes:
+            raise self._too_many_bytes(size * held)
+        most, given = (
+            self.max_bytes // max(size, 1),
+            self._given_max_examples(self._example_nbytes()),
+        )
+        limits = [most if given is None else min(most, given)]
+        if not self.policy.by_class:
+            limits.append(self.policy.group_limit)
+        return min(limits)
+
+    def _empty_storage(self, ragged: bool) -> TensorStorage:
+        """Return a storage for other columns."""
+        own = self.storage
+        kind = (
+            RaggedStorage if ragged else TensorStorage if isinstance(own, RaggedStorage) else None
+        )
+        return own.empty() if kind is None or kind is type(own) else kind(own.device)
+
+    def _swap(self, storage: dict[str, Any], parts: dict[str, Any]) -> None:
+        try:
+            self._replace(storage, parts)
+        except BaseException:
+            self._finish()
+            raise
+
+    def _resized(
+        self,
+        policy: Policy,
+        max_examples: int | None,
+        max_bytes: int | None,
+        size: int | None,
+        sizes: list[int] | None,
+    ) -> tuple[Ledger, Indices]:
+        """Return a ledger with another policy and budget, and the slots of what it keeps."""
+        if max_bytes is not None and size is not None:
+            _check_budget(max_bytes, size)
+            most = max_bytes // max(size, 1)
+            max_examples = most if max_examples is None else min(max_examples, most)
+        elif max_bytes is not None and sizes is not None:
+            _check_budget(max_bytes, max(sizes, default=0))
+        own = None if sizes is None else max_bytes
+        ledger, slots = self._ledger.resized(policy, max_examples, own, sizes)
+        ledger.lock = self._lock
+        return ledger, slots
+
+    def _example_nbytes(self) -> int | None:
+        """Return the bytes of every example; None where they differ, or none has come yet."""
+        if isinstance(self.storage, RaggedStorage) or not self.storage.rows:
+            return None
+        return self.storage.nbytes // self.storage.rows
+
+    def _held_sizes(self, max_bytes: int | None) -> list[int] | None:
+        if max_bytes is None or not isinstance(self.storage, RaggedStorage):
+            return None
+        return self.storage.nbytes_of(range(len(self)))
+
+    def _given_max_examples(self, size: int | None) -> int | None:
+        """Return the budget in examples as it was given, without that of a budget in bytes."""
+        own = self._ledger.max_examples
+        by_bytes = None if self.max_bytes is None or not size else self.max_bytes // size
+        return None if own == by_bytes else own
+
+    def _too_many_bytes(self, nbytes: int) -> EngramError:
+        return EngramError(
+            f"max_bytes is {self.max_bytes:,}, less than the {nbytes:,} bytes that the "
+            f"{len(self):,} examples would take; resize the memory first."
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file; a failure leaves an older file as it was.
 
@@ -851,12 +1184,14 @@ class Memory:
         storage: TensorStorage | None = None,
         allow_nonfinite: bool = False,
         collate: Collate | None = None,
+        blocked: Literal["refuse", "skip"] = "refuse",
+        secret: bytes | None = None,
     ) -> Memory:
         """Return the memory that `save` wrote; it goes on as the saved one would have, bit for bit.
 
         ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
         of the same data. ``allow_nonfinite`` is for what is added from now on; ``collate`` is a
-        function, and not saved.
+        function, and not saved; nor are ``blocked`` and ``secret``, as the class has them.
         """
         with UntrustedInput():
             state = files.read(path)
@@ -871,6 +1206,8 @@ class Memory:
                 kind(device) if storage is None else storage,
                 allow_nonfinite=allow_nonfinite,
                 collate=collate,
+                blocked=blocked,
+                secret=secret,
             )
             memory._chooses_storage = storage is None
             memory.load_state_dict(state)

@@ -96,6 +96,14 @@ class RaggedStorage(TensorStorage):
         self.examples = examples
         self.device, self.rows, self._rows = device, rows, new
 
+    def selected(self, slots: Tensor, rows: int) -> dict[str, Any]:
+        """Return what changes where only the rows in these slots stay, as the first of ``rows``."""
+        new = []
+        for row in self._rows:
+            new.append(PackedRows(rows))
+            new[-1].buffers[: len(slots)] = row.index_select(0, slots)
+        return {"rows": rows, "_rows": new}
+
     def _staged_writes(self, slots: list[int], tensors: list[Part]) -> Staged:
         kept = [place for place, slot in enumerate(slots) if slot >= 0]
         if not kept:

@@ -122,6 +122,11 @@ class SlotTable:
         assert measures is not None
         return measures[MEASURES.index(name), : len(self.ids)]
 
+    def measured_columns(self) -> dict[str, Measures]:
+        """Return those of the `MEASURES` that examples were given, by slot."""
+        found = {name: self.measure(name) for name in MEASURES}
+        return {name: column for name, column in found.items() if column is not None}
+
     def expect_measures(self, coming: Mapping[str, Sequence[float]], count: int) -> None:
         """Get ready for the measures of a batch, where it or what is held has any."""
         if not coming and not self.measured:

@@ -140,6 +140,22 @@ class TensorStorage:
         self.device, self.rows, self._rows = device, rows, new
         self._on_host = device.type == "cpu"
 
+    def selected(self, slots: Tensor, rows: int) -> dict[str, Any]:
+        """Return what changes where only the rows in these slots stay, as the first of ``rows``.
+
+        They are copies: the storage itself is as it was.
+        """
+        chosen, new = self.place(slots), []
+        for row in self._rows:
+            target = allocate((rows, *row.shape[1:]), row.dtype, row.device)
+            torch.index_select(row, 0, chosen, out=target[: len(slots)])
+            new.append(target)
+        return {"rows": rows, "_rows": new, "_accepted": None}
+
+    def empty(self) -> TensorStorage:
+        """Return a storage of this kind, on this device, that holds nothing."""
+        return type(self)(self.device)
+
     def stage(
         self,
         slots: list[int],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,6 +62,44 @@ def load_photos(folder: Path, size: int) -> Photos:
 
     images = cached(Layout(f"photos-{size}", tuple(paths), decode))
     return Photos(images, tuple(places), tree.passed_over)
+
+
+class FoundPhotos(NamedTuple):
+    """The images that a folder has now, each with the name of its class."""
+
+    images: list[tuple[Path, str]]  # in natural order; without a name where nobody asked for one
+    named: bool
+    passed_over: dict[str, int]
+
+
+def find_photos(folder: Path, *, flat: bool = False) -> FoundPhotos:
+    """Return a folder's images with their classes; ``flat`` is for images that may have none."""
+    if not flat:
+        tree = _read_tree(folder)
+        named = [
+            (path, group.name)
+            for part in (tree.train, tree.test)
+            for group, paths in part.items()
+            for path in paths
+        ]
+        return FoundPhotos(named, True, tree.passed_over)
+    if not folder.is_dir():
+        raise EngramError(f"folder: must be followed by a folder, which {str(folder)!r} is not.")
+    found, open_ = list[Path](), [folder]
+    while open_:
+        place = open_.pop()
+        found += _within(place, _is_image)
+        open_ += _within(place, Path.is_dir)
+    if not found:
+        raise EngramError(f"{str(folder)!r} has no images in it ({', '.join(_SUFFIXES)}).")
+    found.sort(key=lambda path: natural(path.relative_to(folder).as_posix()))
+    return FoundPhotos([(path, "") for path in found], False, {})
+
+
+def decode_photos(paths: Sequence[Path], size: int) -> np.ndarray:
+    """Return images as squares, uint8 [n, 3, size, size]; no copy of them is kept on the disk."""
+    pieces = list(decode_images(paths, partial(_square, size=size)))
+    return np.concatenate(pieces)
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:

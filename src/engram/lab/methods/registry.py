@@ -31,6 +31,7 @@ class Entry:
     numerics: int = 1  # raised when a change of the code changes the numbers
     varies: tuple[str, ...] = ()  # the numbers in which runs of one stack may differ
     targets: tuple[str, ...] = ("classes",)  # the kinds that it can learn (`engram.lab.targets`)
+    one_pass: bool = False  # notes something of every example in its single step
     boundless: Callable[[Any], bool] | None = None
     """Whether, with these settings, it needs not be told where tasks end; None: it needs to be."""
 

@@ -205,6 +205,16 @@ def specify(
             f"batch_size must be at most the {examples} examples of a task, "
             f"not {chosen.batch_size}."
         )
+    if entry.one_pass and passes > 1:
+        raise EngramError(
+            f"passes must be 1 for {entry.name}, which notes what the network answers in an "
+            "example's single step."
+        )
+    if isinstance(options, OwnSettings) and options.patience and not chosen.plain_sgd:
+        raise EngramError(
+            "patience goes back to the weights of the best pass, which an optimiser's state does "
+            "not: leave optimizer and schedule as they are, or patience."
+        )
     if isinstance(options, OwnSettings) and options.boundaries == "none":
         _check_boundless(entry, chosen, passes)
     settings = chosen.as_dict() | options.as_dict()
@@ -307,7 +317,7 @@ def _overridden(
 
 def _usual(stream: Benchmark, entry: Entry, preset: Preset | None, tasks: int) -> dict[str, Any]:
     """Return the values of a method's settings that a benchmark has of its own."""
-    if isinstance(stream, OwnBenchmark):
+    if stream.like is not None:
         values = dict(entry.presets.get(stream.like, {}))
         values.pop("memory_size", None)  # which is for as many classes and tasks as the paper has
         return values
