@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-slow test-portable test-lowest test-kernels fuzz audit bench peers docs lint clean
+.PHONY: run test test-slow test-cluster test-portable test-lowest test-kernels fuzz audit bench peers docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -67,6 +67,19 @@ test-lowest: $(LOWEST)/.installed
 	  tests/memory tests/report tests/rules tests/studies tests/test_learner.py tests/test_files.py \
 	  tests/lab/test_own_data_table_refused.py
 
+# A real Ray cluster on this machine, on the loopback alone, and jobs of submitit: an environment of its own.
+CLUSTER := .venv-cluster
+$(CLUSTER)/.installed: pyproject.toml constraints.txt
+	test -x $(CLUSTER)/bin/python || $(PYTHON) -m venv $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e .[ray,slurm] pytest
+	@touch $@
+
+test-cluster: $(CLUSTER)/.installed
+	OMP_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 $(CLUSTER)/bin/pytest tests/cluster
+
 # Kernels for GPUs, played through by Triton's interpreter: hundreds of megabytes, so not part of `test`.
 KERNELS := .triton
 $(KERNELS)/.installed: $(STAMP)
@@ -111,4 +124,4 @@ docs: $(STAMP)
 	$(BIN)/python -m tools.docs.reliability
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(CLUSTER) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis

@@ -23,8 +23,11 @@ def store(tmp_path):
         yield opened
 
 
-def execute_here(units, store, run, *, device, command, listener, checkpoint_every=0.0):
+def execute_here(
+    units, store, run, *, device, command, listener, checkpoint_every=0.0, cluster=runs.LOCAL
+):
     """Train without other processes, which start slowly."""
+    assert cluster.is_local
     runs.check_interval(checkpoint_every)
     failures = 0
     for unit in units:

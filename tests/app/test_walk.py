@@ -10,7 +10,7 @@ import pytest
 import engram
 
 SOURCE = Path(engram.__file__).parent
-MOST_FILES = 60
+MOST_FILES = 61
 
 COMMAND = [
     "app/cli/process.py main",

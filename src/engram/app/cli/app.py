@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +17,20 @@ from engram.app.cli.options import (
     DeterministicOption,
     DeviceOption,
     ExamplesOption,
+    ExecutorOption,
+    GpusOption,
     JsonOption,
+    NetworkOption,
+    NetworkSetOption,
     PluginOption,
     SetOption,
+    SharedOption,
+    ShipOption,
+    SlurmOption,
     StoreOption,
+    TrustOption,
+    WorkersOption,
+    cluster_of,
     use_data,
     use_plugins,
 )
@@ -76,9 +87,18 @@ def tune(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
     json: JsonOption = False,
 ) -> None:
     """Choose a method's settings on tasks that no run trains on.
@@ -104,8 +124,18 @@ def tune(
             device,
             deterministic,
             tuple(map(str, plugins or ())),
+            network,
+            tuple(network_settings or ()),
         )
-        code = choose(request, store=store, as_json=json, checkpoint_every=checkpoint_every)
+        code = choose(
+            request,
+            store=store,
+            as_json=json,
+            checkpoint_every=checkpoint_every,
+            cluster=cluster_of(
+                executor, workers, gpus_per_worker, shared, ship_data, trust_plugins, slurm
+            ),
+        )
         raise typer.Exit(code)
 
 
@@ -124,11 +154,27 @@ def reproduce(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="A Python file that the study names a network of, and that may be executed.",
+        ),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, on what, for how long; no run.")
     ] = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
 ) -> None:
     """Run what the store lacks of a study, then write the report.
 
@@ -147,7 +193,20 @@ def reproduce(
             seeds=seeds,
             dry_run=dry_run,
             checkpoint_every=checkpoint_every,
+            cluster=partial(
+                cluster_of,
+                executor,
+                workers,
+                gpus_per_worker,
+                shared,
+                ship_data,
+                trust_plugins,
+                slurm,
+            ),
             plugins=tuple(map(str, plugins or ())),
+            network=network,
+            network_settings=tuple(network_settings or ()),
+            trust=tuple(trust or ()),
         )
         raise typer.Exit(code)
 
@@ -218,6 +277,29 @@ def report(
         write_page(store, out=out)
 
 
+@app.command("list")
+def list_(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND]...",
+            help="These alone: rules, policies, methods, benchmarks, networks.",
+        ),
+    ] = None,
+    plugins: PluginOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List rules, policies, methods, benchmarks and networks, ours and those of plugins.
+
+    The list says where each comes from; a rule of a plugin's is a method too.
+    """
+    with one_sentence():
+        with importing():
+            from engram.app.cli.listing import list_kinds
+        use_plugins(plugins)
+        list_kinds(kinds or [], as_json=json)
+
+
 @data_app.callback(invoke_without_command=True)
 def _listing(context: typer.Context, data: DataOption = None, json: JsonOption = False) -> None:
     """List the data sets, or fetch one.
@@ -259,7 +341,7 @@ def bench(
         typer.Argument(
             metavar="[TABLE]...",
             help="Measure these alone: stacks, searches, captured, replays, images, determinism "
-            "(GPU); steps, methods (CPU).",
+            "(GPU); steps, methods (CPU); networks (both).",
         ),
     ] = None,
     device: DeviceOption = "auto",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from engram.app.runs import DEFAULT_STORE as DEFAULT_STORE
+from engram.app.runs import LOCAL, Cluster
 from engram.errors import EngramError
 
 StoreOption = Annotated[Path, typer.Option(help="The file that holds the results.")]
@@ -54,7 +56,94 @@ PluginOption = Annotated[
         "often as you like.",
     ),
 ]
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="FILE.py:NAME",
+        help="A network in the place of the benchmark's: a class or function (shape, outputs) of a "
+        "Python file, which is executed; or a registered name, such as mlp.",
+    ),
+]
+NetworkSetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--network-set",
+        metavar="KEY=VALUE",
+        help="An argument that the network is made with, as often as you like.",
+    ),
+]
 CHECKPOINT_EVERY = 60.0
+ExecutorOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE", help="Where runs train: local, ray[:ADDRESS] or slurm[:PARTITION]."
+    ),
+]
+WorkersOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Workers on the cluster; on Ray, all it has.")
+]
+GpusOption = Annotated[
+    float | None,
+    typer.Option(metavar="G", help="GPUs of each worker: 0, 1 or, on Ray, a share of one."),
+]
+SharedOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="A folder that all machines see: checkpoints, Slurm's jobs."),
+]
+ShipOption = Annotated[
+    bool,
+    typer.Option("--ship-data", help="Send data of any size to the workers, not small ones alone."),
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-plugins", help="Send plugin files and networks of your own to workers, to run."
+    ),
+]
+SlurmOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm", metavar="KEY=VALUE", help="An option of Slurm's jobs, e.g. account=physics."
+    ),
+]
+
+
+def cluster_of(
+    executor: str | None,
+    workers: int | None,
+    gpus_per_worker: float | None,
+    shared: Path | None,
+    ship_data: bool,
+    trust_plugins: bool,
+    slurm: Sequence[str] | None,
+    usual: Cluster = LOCAL,
+) -> Cluster:
+    """Return the cluster that the options name, those that are not given being the usual one's."""
+    given: dict[str, Any] = {
+        "executor": executor,
+        "workers": workers,
+        "gpus_per_worker": gpus_per_worker,
+        "shared": None if shared is None else shared.expanduser().absolute(),
+        "ship_data": ship_data or None,
+        "trust_plugins": trust_plugins or None,
+        "slurm": _pairs(slurm or ()) or None,
+    }
+    if executor == "local":  # which takes no other options, be they a study's
+        usual = LOCAL
+    made = replace(usual, **{name: value for name, value in given.items() if value is not None})
+    made.check()
+    return made
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str | int]:
+    pairs: dict[str, str | int] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise EngramError(f"--slurm takes KEY=VALUE, not {text!r}.")
+        pairs[key] = int(value) if value.isdecimal() else value
+    return pairs
 
 
 def use_data(folder: Path | None) -> None:

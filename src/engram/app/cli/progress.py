@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from engram.app import runs
-from engram.app.cli.console import stderr_bars
+from engram.app.cli.console import count, stderr_bars
 from engram.app.cli.process import on_stop
 
 if TYPE_CHECKING:
@@ -24,9 +24,12 @@ _ENOUGH = 0.05, 10.0  # of all the work, or seconds: the time left is not shown 
 
 
 @contextmanager
-def training(units: Sequence[runs.Unit], checkpoint_every: float) -> Iterator[runs.Listener]:
+def training(
+    units: Sequence[runs.Unit], checkpoint_every: float, cluster: runs.Cluster = runs.LOCAL
+) -> Iterator[runs.Listener]:
     """Yield the listener that suits stderr; if the work is stopped, say what becomes of it."""
-    rest = "goes on from where the rest was saved" if checkpoint_every else "does the rest"
+    saved = checkpoint_every and (cluster.is_local or cluster.shared is not None)
+    rest = "goes on from where the rest was saved" if saved else "does the rest"
     message = f"Stopped: what is finished is stored, and the same command {rest}."
     with on_stop(message), _listener(units) as listener:
         yield listener
@@ -58,41 +61,53 @@ class Pace:
     ) -> None:
         self.runs = sum(len(unit.seeds) for unit in units)
         self.ended = 0
+        self.staff = ""  # how many workers there are, if they are not this machine's
         self._clock = clock
         self._started = clock()
         self._first: tuple[float, float] | None = None  # the share and the time of the first report
         self._steps: dict[runs.Unit, int] = {}
         self._shares: dict[runs.Unit, float] = {}
+        self._all_steps, self._all_shares = 0, 0.0  # their sums: there may be thousands of units
 
     def advance(self, unit: runs.Unit, progress: Step) -> None:
         """Note how far a unit is."""
-        self._steps[unit] = progress.step * len(unit.seeds)
-        self._shares[unit] = progress.step / progress.steps * len(unit.seeds)
+        runs_ = len(unit.seeds)
+        self._note(unit, progress.step * runs_, progress.step / progress.steps * runs_)
         self._first = self._first or (self.share, self._clock())
 
     def forget(self, unit: runs.Unit) -> None:
         """Take back what was noted of a unit, and reckon from the next report on."""
-        self._steps.pop(unit, None)
-        self._shares.pop(unit, None)
+        self._note(unit, 0, 0.0)
         self._first = None
 
     def end(self, unit: runs.Unit) -> None:
         """Note that a unit has ended, well or not."""
         self.ended += len(unit.seeds)
-        self._shares[unit] = len(unit.seeds)
+        self._note(unit, self._steps.get(unit, 0), len(unit.seeds))
         self._first = self._first or (self.share, self._clock())
+
+    def _note(self, unit: runs.Unit, steps: int, share: float) -> None:
+        self._all_steps += steps - self._steps.get(unit, 0)
+        self._all_shares += share - self._shares.get(unit, 0.0)
+        self._steps[unit], self._shares[unit] = steps, share
 
     @property
     def share(self) -> float:
         """How much of all the work is done, from 0 to 1."""
-        return sum(self._shares.values()) / self.runs
+        return min(max(self._all_shares / self.runs, 0.0), 1.0)
 
     def __str__(self) -> str:
         now = self._clock()
         elapsed = max(now - self._started, 1e-9)
-        speed = f"{sum(self._steps.values()) / elapsed:,.0f} steps/s"
+        speed = f"{self._all_steps / elapsed:,.0f} steps/s"
         left = self._left(now)
-        return speed if left is None else f"{speed}, {left} left"
+        parts = [speed, f"{left} left" if left is not None else "", self.staff]
+        return ", ".join(filter(None, parts))
+
+    def staffed(self, workers: int, nodes: int) -> str:
+        """Note how many workers there are, and return it in words."""
+        self.staff = f"{count(workers, 'worker')} on {count(nodes, 'node')}"
+        return self.staff
 
     def _left(self, now: float) -> timedelta | None:
         """Return the time left, or None while too little is done to tell."""
@@ -134,6 +149,16 @@ class Lines:
             self._say(
                 f"{unit.name}: stored, {self._pace.ended} of {self._pace.runs} ({self._pace})"
             )
+
+    def remark(self, line: str) -> None:
+        """Print what there is to say about the workers."""
+        self._say(line)
+
+    def staffed(self, workers: int, nodes: int) -> None:
+        """Note how many workers there are; print it where there are none, or some again."""
+        before, now = self._pace.staff, self._pace.staffed(workers, nodes)
+        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES or not before or not workers:
+            self._say(now)
 
     def _say(self, text: str) -> None:
         self._last = time.monotonic()
@@ -180,6 +205,15 @@ class Bars:
         if failure is not None:
             text = f"{unit.name} failed: {failure}"
             self._display.console.print(text)
+        self._move_all()
+
+    def remark(self, line: str) -> None:
+        """Leave a line about the workers."""
+        self._display.console.print(line)
+
+    def staffed(self, workers: int, nodes: int) -> None:
+        """Show how many workers there are."""
+        self._pace.staffed(workers, nodes)
         self._move_all()
 
     def _remove(self, unit: runs.Unit) -> None:

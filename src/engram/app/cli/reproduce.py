@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from engram.app.cli.options import CHECKPOINT_EVERY
 from engram.app.cli.process import on_stop
 from engram.app.cli.progress import training
 from engram.app.cli.report import write_page
+from engram.app.cli.requests import network_given, network_words
 from engram.app.studies import Planned, Study, Timings, plan, read_study, taken
 from engram.app.terminal import one_line
 from engram.errors import EngramError
@@ -38,30 +39,42 @@ def reproduce(
     seeds: int | None = None,
     dry_run: bool = False,
     checkpoint_every: float = CHECKPOINT_EVERY,
+    cluster: Callable[[runs.Cluster], runs.Cluster] = lambda studys: studys,
     plugins: Sequence[str] = (),
+    network: str | None = None,
+    network_settings: Sequence[str] = (),
+    trust: Sequence[Path] = (),
 ) -> int:
     """Run what the store has not of a study, then write the report; return the exit code.
 
-    What has no data is named and left out. With ``dry_run`` nothing is run: it is listed.
+    What has no data is named and left out. With ``dry_run`` nothing is run: it is listed. What the
+    study says of a cluster, ``cluster`` may change. A ``network`` is for the runs that the study
+    names none for; a file that it names one of is executed only if it is among those to ``trust``.
     """
     if seeds is not None:
         runs.check_seeds(seeds)
     runs.check_interval(checkpoint_every)
-    study = read_study(target)
-    place = runs.resolve_device(device)
+    study = read_study(target, trust).with_network(network_given(network, network_settings))
+    where = cluster(study.cluster)
+    place = where.device(device)
     _check_size(study, seeds)
     with _looked_at(store) as held:
-        planned = plan(study, held, device=place, seeds=seeds)
+        planned = plan(study, held, device=place, seeds=seeds, workers=where.workers or 1)
         if dry_run:
-            _show_plan(study, planned, held.rows(), place)
+            _show_plan(study, planned, held.rows(), place, where)
             return 0
     _check_disk(store, planned)
     units = [unit for each in planned for unit in each.units]
     absent = _announce(planned, study.title)
     if len(absent) == len(planned):
         return 1
-    command = _command(target, seeds, device, plugins)
-    with runs.Store(store) as opened, training(units, checkpoint_every) as listener:
+    for spec in {each.spec.network: each.spec for each in planned if each.units}.values():
+        protocol.check_network(spec)
+    more = [word for file in plugins for word in ("--plugin", file)]
+    more += network_words(network, network_settings)
+    more += [word for file in trust for word in ("--trust", str(file))]
+    command = _command(target, seeds, device, more)
+    with runs.Store(store) as opened, training(units, checkpoint_every, where) as listener:
         failures = runs.execute(
             units,
             opened,
@@ -70,6 +83,7 @@ def reproduce(
             command=command,
             listener=listener,
             checkpoint_every=checkpoint_every,
+            cluster=where,
         )
     with on_stop("Stopped: what is finished is stored, and the same command writes the report."):
         write_page(store)
@@ -119,10 +133,9 @@ def _missing(planned: Sequence[Planned]) -> int:
     return sum(each.missing for each in planned)
 
 
-def _command(target: str, seeds: int | None, device: str, plugins: Sequence[str]) -> str:
-    more = [] if seeds is None else ["--seeds", str(seeds)]
-    more += [word for file in plugins for word in ("--plugin", file)]
-    return shlex.join(["engram", "reproduce", target, *more, "--device", device])
+def _command(target: str, seeds: int | None, device: str, more: Sequence[str]) -> str:
+    count = [] if seeds is None else ["--seeds", str(seeds)]
+    return shlex.join(["engram", "reproduce", target, *count, *more, "--device", device])
 
 
 class _Durations:
@@ -149,32 +162,40 @@ class _Durations:
 
 
 def _show_plan(
-    study: Study, planned: Sequence[Planned], rows: Sequence[runs.Row], device: str
+    study: Study,
+    planned: Sequence[Planned],
+    rows: Sequence[runs.Row],
+    device: str,
+    cluster: runs.Cluster,
 ) -> None:
     """Print a line for each method in each setting, and what it comes to."""
-    name, side_by_side = _device_name(device), runs.pool_size(device)
+    name = _device_name(device) if cluster.is_local else _workers_device(device, rows)
+    side_by_side = runs.pool_size(device) if cluster.is_local else cluster.workers or 1
     durations = _Durations(rows, name)
     title = one_line(study.title)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
-    known, unknown, elsewhere = 0.0, 0, False
+    known, longest, unknown, elsewhere = 0.0, 0.0, 0, False
     for each in planned:
         seconds, mark = durations.seconds(each)
         if seconds is None:
             unknown += each.missing
         else:
             known += seconds * each.missing
+            longest = max(longest, seconds if each.missing else 0.0)
             elsewhere = elsewhere or bool(mark)
         table.add_row(*map(Text, _line(each, seconds, mark)))
     console = stdout_console()
     console.print(table)
     missing, wanted = sum(each.missing for each in planned), sum(each.seeds for each in planned)
-    beside = f", {side_by_side} side by side" if side_by_side > 1 else ""
+    beside = f", {side_by_side:,} side by side" if side_by_side > 1 else ""
+    if not cluster.is_local:
+        beside = f", on {cluster.executor} with {count(side_by_side, 'worker')}"
     summary = f"{missing:,} of {count(wanted, 'run')} to do on {name}{beside}"
     absent = dict.fromkeys(each.absent for each in planned if each.absent)
     if missing:
-        summary += f": {_duration(known / side_by_side, missing, unknown)}"
+        summary += f": {_duration(_spread(known, longest, side_by_side), missing, unknown)}"
     elif not absent:
         summary += ": all of it is in the store"
     console.print(Text(f"{summary}."))
@@ -203,6 +224,15 @@ def _line(each: Planned, seconds: float | None, mark: str) -> list[str]:
     return [spec.benchmark, *numbers, spec.method, str(each.seeds), *last]
 
 
+def _spread(seconds: float, longest: float, workers: int) -> float:
+    """Return how long work takes that workers share: no run is cut, so none takes less than one.
+
+    >>> _spread(100.0, 10.0, 4), _spread(100.0, 60.0, 4)
+    (25.0, 60.0)
+    """
+    return max(seconds / workers, longest)
+
+
 def _duration(seconds: float, missing: int, unknown: int) -> str:
     if unknown == missing:
         return "how long is unknown, as no run like it has been timed"
@@ -228,3 +258,11 @@ def _device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name(device)
+
+
+def _workers_device(device: str, rows: Sequence[runs.Row]) -> str:
+    """Return what workers' GPUs are called: as in the store, or else as in published results."""
+    if device == "cpu":
+        return device
+    known = [row.device for row in reversed(rows)] + [each.device for each in studies.published()]
+    return next((each for each in known if each != "cpu"), device)

@@ -18,10 +18,20 @@ from engram.app.cli.options import (
     DeterministicOption,
     DeviceOption,
     ExamplesOption,
+    ExecutorOption,
+    GpusOption,
     JsonOption,
+    NetworkOption,
+    NetworkSetOption,
     PluginOption,
     SetOption,
+    SharedOption,
+    ShipOption,
+    SlurmOption,
     StoreOption,
+    TrustOption,
+    WorkersOption,
+    cluster_of,
     recording,
     use_data,
     use_plugins,
@@ -60,9 +70,18 @@ def run(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    shared: SharedOption = None,
+    ship_data: ShipOption = False,
+    trust_plugins: TrustOption = False,
+    slurm: SlurmOption = None,
     record: Annotated[
         str | None,
         typer.Option(
@@ -110,18 +129,23 @@ def run(
             deterministic,
             tuple(map(str, plugins or ())),
             passes,
+            network,
+            tuple(network_settings or ()),
         )
         if help_settings:
             list_settings(request, as_json=json)
             return
         runs.check_seeds(seeds)
         runs.check_interval(checkpoint_every)
+        cluster = cluster_of(
+            executor, workers, gpus_per_worker, shared, ship_data, trust_plugins, slurm
+        )
         if tensorboard is not None:
             report.check_log_folder(tensorboard)
             with importing():
                 report.check_tensorboard()
         specs = specify(request)
-        place = runs.resolve_device(device)
+        place = cluster.device(device)
         runs.check_disk(store, specs[0].tasks, seeds * len(specs))
         # Data that is missing is found out before there is a store.
         addresses = [
@@ -129,6 +153,8 @@ def run(
             for identity in [spec.identity() for spec in specs]
             for seed in range(seeds)
         ]
+        for spec in specs:
+            protocol.check_network(spec)
         with runs.Store(store) as opened:
             units = runs.plan_units(
                 specs,
@@ -138,10 +164,11 @@ def run(
                 again=again,
                 record_every=request.record_every,
                 deterministic=deterministic,
+                workers=cluster.workers or 1,
             )
             if not units:
                 print("All of it is in the store already.", file=sys.stderr)
-            with training(units, checkpoint_every) as listener:
+            with training(units, checkpoint_every, cluster) as listener:
                 failures = runs.execute(
                     units,
                     opened,
@@ -150,6 +177,7 @@ def run(
                     command=request.command,
                     listener=listener,
                     checkpoint_every=checkpoint_every,
+                    cluster=cluster,
                 )
             rows = [row for each in addresses if (row := opened.newest(each)) is not None]
         stored = "Stopped: what is finished is stored, and the same command shows and plots it."

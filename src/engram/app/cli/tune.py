@@ -17,7 +17,12 @@ from engram.app.cli.choices import score_text, values_text, with_store
 from engram.app.cli.console import print_json, stdout_console
 from engram.app.cli.options import CHECKPOINT_EVERY
 from engram.app.cli.progress import training
-from engram.app.cli.requests import TuningRequest, parse_settings
+from engram.app.cli.requests import (
+    TuningRequest,
+    network_given,
+    network_words,
+    parse_settings,
+)
 from engram.app.terminal import one_line
 from engram.errors import EngramError
 from engram.lab import protocol
@@ -26,12 +31,16 @@ if TYPE_CHECKING:
     from engram.lab.protocol import Spec
 
 
+_SEARCHED = ("benchmark", "method", "network")  # what settings are chosen for
+
+
 def tune(
     request: TuningRequest,
     *,
     store: Path,
     as_json: bool = False,
     checkpoint_every: float = CHECKPOINT_EVERY,
+    cluster: runs.Cluster = runs.LOCAL,
 ) -> int:
     """Run every trial that the store does not have, store the choice and print it.
 
@@ -46,16 +55,23 @@ def tune(
         examples=request.examples,
         passes=request.passes,
         overrides=parse_settings(request.settings),
+        network=network_given(request.network, request.network_settings),
     )
-    device = runs.resolve_device(request.device)
+    device = cluster.device(request.device)
     runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
     specs[0].identity()  # missing data is reported before there is a store
+    protocol.check_network(specs[0])
     with runs.Store(store) as opened:
         seeds = range(request.seeds)
         units = runs.plan_units(
-            specs, seeds, opened, device=device, deterministic=request.deterministic
+            specs,
+            seeds,
+            opened,
+            device=device,
+            deterministic=request.deterministic,
+            workers=cluster.workers or 1,
         )
-        with training(units, checkpoint_every) as listener:
+        with training(units, checkpoint_every, cluster) as listener:
             failures = runs.execute(
                 units,
                 opened,
@@ -64,6 +80,7 @@ def tune(
                 command=request.command,
                 listener=listener,
                 checkpoint_every=checkpoint_every,
+                cluster=cluster,
             )
         if failures:
             print("Nothing is chosen: the same command tries what failed again.", file=sys.stderr)
@@ -71,6 +88,7 @@ def tune(
         choice = _choose(specs, seeds, opened, request.command)
         _keep(choice, opened)
     words = ["engram", "run", request.benchmark, request.method, "--tuned"]
+    words += network_words(request.network, request.network_settings)
     _print(choice, with_store(words, store), as_json)
     return 0
 
@@ -106,11 +124,11 @@ def _common(spec: Spec) -> dict[str, Any]:
 
 def _keep(choice: runs.Choice, store: runs.Store) -> None:
     """Store a choice, unless nothing has changed since the last one."""
-    ours = choice.identity["benchmark"], choice.identity["method"]
+    ours = [choice.identity.get(name) for name in _SEARCHED]
     earlier = [
         (each.identity, each.trials)
         for each in store.choices()
-        if (each.identity["benchmark"], each.identity["method"]) == ours
+        if [each.identity.get(name) for name in _SEARCHED] == ours
     ]
     if earlier[-1:] != [(choice.identity, choice.trials)]:
         store.add([choice])

@@ -3,7 +3,8 @@
 from engram.app.runs.checkpoints import Checkpoints
 from engram.app.runs.checks import check_disk, check_interval, check_seeds, resolve_device
 from engram.app.runs.choices import Choice, Trial
-from engram.app.runs.executor import Listener, Unit, execute, plan_units
+from engram.app.runs.cluster import LOCAL, Cluster
+from engram.app.runs.executor import Executor, Listener, Unit, execute, plan_units
 from engram.app.runs.interrupts import Terminated
 from engram.app.runs.json_lines import Contents, check_new, read_contents, read_lines, write_lines
 from engram.app.runs.pool import pool_size
@@ -15,9 +16,12 @@ from engram.app.runs.worker import Run
 
 __all__ = [
     "DEFAULT_STORE",
+    "LOCAL",
     "Checkpoints",
     "Choice",
+    "Cluster",
     "Contents",
+    "Executor",
     "Listener",
     "Row",
     "Run",

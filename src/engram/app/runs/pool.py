@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from engram.app.runs.worker import Advanced, Died, Event, Message, TooLarge, serve
+from engram.app.runs.worker import INTERVAL, Advanced, Began, Died, Event, Message, TooLarge, serve
 
 if TYPE_CHECKING:
     from engram.app.runs.executor import Unit
@@ -32,7 +32,7 @@ class WorkerPool:
     def __init__(self, run: Run, device: str) -> None:
         self._run, self._device = run, device
         self._size = pool_size(device)
-        self._workers: list[_Worker] = []
+        self._workers: list[WorkerProcess] = []
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -62,7 +62,7 @@ class WorkerPool:
             self._end(worker)
         idle = [worker for worker in self._workers if worker.unit is None]
         if not idle:
-            idle = [_Worker(self._run, self._device)]
+            idle = [WorkerProcess(self._run, self._device)]
             self._workers += idle
         idle[-1].unit = unit
         with suppress(OSError):  # it has just died, and poll() will say so
@@ -76,7 +76,7 @@ class WorkerPool:
             unit, event = worker.unit, worker.receive()
             assert unit is not None
             events.append((unit, event))
-            if not isinstance(event, Advanced | Message):
+            if not isinstance(event, Began | Advanced | Message):
                 worker.unit = None
             if isinstance(event, TooLarge):
                 self._end(worker)  # whatever it still holds of the unit's memory
@@ -87,19 +87,24 @@ class WorkerPool:
         for worker in self._workers:
             worker.stop()
 
-    def _end(self, worker: _Worker) -> None:
+    def _end(self, worker: WorkerProcess) -> None:
         worker.kill()
         self._workers.remove(worker)
 
 
-class _Worker:
-    """One process, the pipe to it, and the unit that it was sent."""
+class WorkerProcess:
+    """One process, the pipe to it, and the unit that it was sent.
 
-    def __init__(self, run: Run, device: str) -> None:
+    It reports its progress every ``interval`` seconds.
+    """
+
+    def __init__(self, run: Run, device: str, interval: float = INTERVAL) -> None:
         context = multiprocessing.get_context("spawn")
         self.unit: Unit | None = None
         self.pipe, child = context.Pipe()
-        self._process = context.Process(target=serve, args=(child, run, device), daemon=True)
+        self._process = context.Process(
+            target=serve, args=(child, run, device, interval), daemon=True
+        )
         with _inherited(one_thread=device == "cpu"):
             self._process.start()
         child.close()  # so that a dead worker is an end of file
@@ -114,9 +119,13 @@ class _Worker:
         try:
             event: Event = self.pipe.recv()
         except (EOFError, OSError):
-            self._process.join(timeout=5)
-            return Died(_cause_of_death(self._process.exitcode))
+            return Died(self.cause_of_death())
         return event
+
+    def cause_of_death(self) -> str:
+        """Return what became of a process whose pipe has ended, in one sentence."""
+        self._process.join(timeout=5)
+        return _cause_of_death(self._process.exitcode)
 
     def stop(self) -> None:
         """Let it save its unit when the current step ends; one that has nothing to save dies."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +120,10 @@ class Row:
         return hashlib.sha256(self.line.encode()).hexdigest()
 
 
-def record(spec: Spec, outcome: Outcome, command: str) -> Row:
-    """Return the row of an outcome that was computed just now."""
+def record(
+    spec: Spec, outcome: Outcome, command: str, versions: Mapping[str, str] | None = None
+) -> Row:
+    """Return the row of an outcome that was computed just now, here or with other ``versions``."""
     identity = json.loads(canonical(spec.identity()))
     return Row.of(
         {
@@ -136,6 +139,7 @@ def record(spec: Spec, outcome: Outcome, command: str) -> Row:
             "device": outcome.device,
             "seconds": outcome.seconds,
             **stamp(command),
+            **({} if versions is None else {"versions": dict(versions)}),
         }
     )
 
@@ -152,12 +156,18 @@ def stamp(command: str) -> dict[str, Any]:
     """Return the fields of an entry that is made just now."""
     return {
         "created": datetime.now(UTC).strftime(TIME_FORMAT),
-        "versions": {
-            "engram": __version__,
-            "python": platform.python_version(),
-            "torch": version("torch"),
-        },
+        "versions": made_with(),
         "command": printable(command),
+    }
+
+
+@cache
+def made_with() -> dict[str, str]:
+    """Return the versions that this process computes with."""
+    return {
+        "engram": __version__,
+        "python": platform.python_version(),
+        "torch": version("torch"),
     }
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -89,10 +89,23 @@ class Store:
                 self._connection.close()
                 raise
 
-    def add(self, entries: Iterable[Row | Choice]) -> int:
-        """Append rows and choices in one transaction; return how many were not there yet."""
+    def add(
+        self, entries: Iterable[Row | Choice], *, after: Mapping[str, int] | None = None
+    ) -> int:
+        """Append rows and choices in one transaction; return how many were not there yet.
+
+        ``after`` says by address how many rows were there when a run was planned. Where there are
+        more by now, somebody else has stored the same run, and it is not stored twice.
+        """
+        before = after or {}
         with self._one_error(), self._transaction():
-            return sum(self._insert(entry) for entry in entries)
+            return sum(
+                self._insert(entry)
+                for entry in entries
+                if isinstance(entry, Choice)
+                or entry.address not in before
+                or self._count(entry.address) <= before[entry.address]
+            )
 
     def check_writable(self) -> None:
         """Refuse a file that will take no results: to lock one that may only be read is allowed."""
@@ -108,8 +121,7 @@ class Store:
     def count(self, address: str) -> int:
         """Return how many rows there are at an address."""
         with self._one_error():
-            statement = "SELECT count(*) FROM results WHERE address = ?"
-            return int(self._connection.execute(statement, (address,)).fetchone()[0])
+            return self._count(address)
 
     def rows(self) -> list[Row]:
         """Return every row, in the order they came in."""
@@ -163,6 +175,10 @@ class Store:
                 f"The store {str(self.path)!r} is damaged, SQLite says: {' '.join(found.split())}; "
                 f"{_REMEDY}"
             )
+
+    def _count(self, address: str) -> int:
+        statement = "SELECT count(*) FROM results WHERE address = ?"
+        return int(self._connection.execute(statement, (address,)).fetchone()[0])
 
     def _insert(self, entry: Row | Choice) -> int:
         table = "choices" if isinstance(entry, Choice) else "results"

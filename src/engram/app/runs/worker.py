@@ -9,19 +9,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from engram.app.runs.rows import printable
+from engram.app.runs.rows import made_with, printable
 from engram.app.terminal import guard_streams
 from engram.errors import EngramError
 
 if TYPE_CHECKING:
     from engram.lab.protocol import Checkpoint, Outcome, Progress, Spec
 
-_INTERVAL = 0.1  # seconds between two reports of progress
+INTERVAL = 0.1  # seconds between two reports of progress
 _NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as torch and Triton, cuBLAS and cuDNN put it
 
 
@@ -45,6 +45,10 @@ class Run(Protocol):
         """Train, from where ``checkpoint`` was saved."""
 
 
+class Began(NamedTuple):
+    """A worker has all that it needs, and trains from now on."""
+
+
 class Advanced(NamedTuple):
     """How far a worker is."""
 
@@ -58,9 +62,10 @@ class Message(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A worker's results."""
+    """A worker's results, and what it made them with."""
 
     outcomes: list[Outcome]
+    versions: Mapping[str, str] | None = None  # None: as the driver's process has them
 
 
 class Stopped(NamedTuple):
@@ -85,11 +90,31 @@ class Died(NamedTuple):
     reason: str
 
 
-Event: TypeAlias = Advanced | Message | Finished | Stopped | Failed | TooLarge | Died
+class Lost(NamedTuple):
+    """What became of the machine of a worker, or of the way to it, in one sentence."""
+
+    reason: str
 
 
-def serve(pipe: Connection, run: Run, device: str) -> None:
+class Unfit(NamedTuple):
+    """Why a worker cannot train a unit that others may, in one sentence."""
+
+    reason: str
+
+
+Event: TypeAlias = (
+    Began | Advanced | Message | Finished | Stopped | Failed | TooLarge | Died | Lost | Unfit
+)
+
+
+class UnfitError(EngramError):
+    """Raised by a run on a machine that lacks what it needs."""
+
+
+def serve(pipe: Connection, run: Run, device: str, interval: float = INTERVAL) -> None:
     """Train unit after unit, each from where it was saved, until no more is sent.
+
+    Progress is reported every ``interval`` seconds.
 
     SIGTERM saves the current unit when its step ends; where there is nothing to save the process
     ends at once.
@@ -109,7 +134,7 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
     def report(progress: Progress) -> None:
         nonlocal reported
         now = time.monotonic()
-        if now - reported >= _INTERVAL:
+        if now - reported >= interval:
             pipe.send(Advanced(progress))
             reported = now
 
@@ -122,9 +147,10 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
             return
         if checkpoint is not None:
             checkpoint.message = lambda line: pipe.send(Message(printable(line)))
-        event: Finished | Stopped | Failed | TooLarge
+        event: Finished | Stopped | Failed | TooLarge | Unfit
         try:
             current = checkpoint
+            pipe.send(Began())
             outcomes = run(
                 unit.specs,
                 unit.seeds,
@@ -134,7 +160,7 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
                 checkpoint=checkpoint,
                 deterministic=unit.deterministic,
             )
-            event = Finished(outcomes)
+            event = Finished(outcomes, made_with())
         except Exception as error:
             event = _failure(error, checkpoint)
         finally:
@@ -142,8 +168,12 @@ def serve(pipe: Connection, run: Run, device: str) -> None:
         pipe.send(event)
 
 
-def _failure(error: Exception, checkpoint: Checkpoint | None) -> Stopped | Failed | TooLarge:
+def _failure(
+    error: Exception, checkpoint: Checkpoint | None
+) -> Stopped | Failed | TooLarge | Unfit:
     """Return what an error in a run means."""
+    if isinstance(error, UnfitError):
+        return Unfit(printable(str(error)))
     if isinstance(error, EngramError):
         return Failed(printable(str(error)))
     if checkpoint is not None and isinstance(error, checkpoint.Paused):

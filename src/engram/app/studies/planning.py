@@ -41,18 +41,21 @@ def plan(
     *,
     device: str,
     seeds: int | None = None,
+    workers: int = 1,
 ) -> list[Planned]:
     """Return what a study wants, each once, with the units that the store has no results of.
 
     ``seeds`` is how many runs of each, in place of what the study says. What several entries
-    want is run once, with as many seeds and as many step records as any of them asks for.
+    want is run once, with as many seeds and as many step records as any of them asks for. Stacks
+    are so large that no more of the ``workers`` than need be are left without one.
     """
     every = _wanted(study, seeds)
+    share = max(1, workers // max(len(every), 1)) if workers > 1 else 1
     rows = store.rows() if any(wanted.absent for wanted in every) else []
     return [
         _without_data(wanted, rows)
         if wanted.absent
-        else replace(wanted, units=_units(wanted, store, device))
+        else replace(wanted, units=_units(wanted, store, device, share))
         for wanted in every
     ]
 
@@ -71,13 +74,14 @@ def _wanted(study: Study, seeds: int | None) -> list[Planned]:
     return list(wanted.values())
 
 
-def _units(wanted: Planned, store: runs.Store, device: str) -> tuple[runs.Unit, ...]:
+def _units(wanted: Planned, store: runs.Store, device: str, workers: int) -> tuple[runs.Unit, ...]:
     units = runs.plan_units(
         [wanted.spec],
         range(wanted.seeds),
         store,
         device=device,
         record_every=wanted.record_every,
+        workers=workers,
     )
     return tuple(units)
 

@@ -1,0 +1,433 @@
+"""What a study of thousands of runs costs the process that gives it out, whoever trains them.
+
+    python benchmarks/driver.py study [--runs 10000] [--json PATH]
+    python benchmarks/driver.py paper [--workers 1000] [--runs 10000] [--json PATH]
+    python benchmarks/driver.py sleepers [--workers 100] [--runs 2000] [--json PATH]
+
+``study`` plans, stores and reports runs whose outcomes were made up, at the size asked for and at a
+tenth of it: what is linear costs as much a run at both. ``paper`` lets the real `execute` and the
+real store serve a cluster whose workers, deaths and clock are simulated. ``sleepers`` starts a Ray
+cluster on this machine, on the loopback, with workers that sleep for a second and import no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from engram.app.runs import Cluster, Store, Unit, execute, plan_units
+from engram.app.runs.rows import made_with
+from engram.app.runs.worker import Advanced, Event, Finished, Lost
+from engram.lab.protocol import Checkpoint, Outcome, Progress, Spec, specify
+from engram.lab.protocol import run as train
+
+TASKS = 17
+SEEDS = 100
+METHODS = ("van", "ewc", "pi", "mas", "rwalk", "a-gem", "er", "mer", "mega-i", "mega-ii")
+COMMAND = "python benchmarks/driver.py"
+
+
+_Made = TypeVar("_Made")
+
+
+class Silent:
+    """Follows nothing."""
+
+    def advanced(self, unit: Unit, progress: Progress) -> None: ...
+
+    def message(self, unit: Unit, line: str) -> None: ...
+
+    def cut(self, unit: Unit, line: str) -> None: ...
+
+    def ended(self, unit: Unit, failure: str | None) -> None: ...
+
+    def remark(self, line: str) -> None: ...
+
+    def staffed(self, workers: int, nodes: int) -> None: ...
+
+
+def specs_of(runs: int) -> list[Spec]:
+    """Return specs for so many runs of a hundred seeds each: methods, by learning rates."""
+    made = []
+    for number in range(-(-runs // SEEDS)):
+        method = METHODS[number % len(METHODS)]
+        rate = {"learning_rate": f"{0.01 * (1 + number // len(METHODS)):g}"}
+        made.append(specify("permuted-mnist", method, tasks=TASKS, overrides=rate))
+    return made
+
+
+def outcome(seed: int, source: random.Random) -> Outcome:
+    """Return what a run might have come to: as many numbers as a real one has."""
+    start = source.uniform(0.8, 0.95)
+    matrix = [
+        [
+            start - 0.01 * (k - j) + source.uniform(-0.01, 0.01) if j <= k else None
+            for j in range(TASKS)
+        ]
+        for k in range(TASKS)
+    ]
+    curve = [[start * (1 - 0.5**b) for b in range(11)] for _ in range(TASKS)]
+    facts: dict[str, int | float | str] = {
+        "parameters": 89610,
+        "memory_bytes": 4 * 10**6,
+        "stacked": 1,
+    }
+    return Outcome(seed, matrix, curve, source.uniform(60, 120), "cpu", facts)
+
+
+# A cluster on paper: the clock stands still but for what workers do.
+
+
+@dataclass(frozen=True)
+class OnPaper(Cluster):
+    """A cluster of simulated workers; see `Simulation`."""
+
+    simulated: Simulation | None = None
+
+    def check(self) -> None:
+        """Nothing is needed for it."""
+
+    def open(self, *_: object) -> Simulation:
+        """Return the simulation."""
+        assert self.simulated is not None
+        return self.simulated
+
+
+@dataclass
+class Simulation:
+    """Workers that take so long for a run, and die so often, by a clock of their own.
+
+    A unit whose worker dies goes on from its last checkpoint; a new worker is there a while later.
+    """
+
+    workers: int
+    seconds: float  # of a run, in the mean
+    spread: float  # of the logarithm of a run's seconds
+    lifetime: float  # of a worker, in the mean
+    start: float = 30.0  # seconds until a worker is there
+    every: float = 60.0  # seconds between two checkpoints
+    seed: int = 0
+    now: float = 0.0
+    deaths: int = 0
+    redone: float = 0.0  # seconds of work that were done twice
+    worked: float = 0.0
+    asleep: float = 0.0  # real seconds that are not the driver's own: spent simulating
+    _left: dict[Unit, float] = field(default_factory=dict)
+    _events: list[tuple[float, int, str, Unit | None, float]] = field(default_factory=list)
+    _idle: int = 0
+    _busy: int = 0
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        for _ in range(self.workers):
+            self._push(self._random.uniform(0, self.start), "ready", None, 0.0)
+
+    def _push(self, after: float, kind: str, unit: Unit | None, begun: float) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (self.now + after, self._count, kind, unit, begun))
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    @property
+    def busy(self) -> bool:
+        return self._busy > 0
+
+    @property
+    def has_room(self) -> bool:
+        return self._idle > 0
+
+    def dispatch(self, unit: Unit, checkpoint: Checkpoint | None) -> None:
+        del checkpoint
+        self._idle -= 1
+        self._busy += 1
+        if unit not in self._left:
+            whole = self.seconds * self._random.lognormvariate(-(self.spread**2) / 2, self.spread)
+            self._left[unit] = whole
+        death = self._random.expovariate(1 / self.lifetime)
+        left = self._left[unit]
+        self._push(min(left, death), "done" if left <= death else "died", unit, self.now)
+
+    def poll(self) -> list[tuple[Unit, Event]]:
+        began = time.perf_counter()
+        events: list[tuple[Unit, Event]] = []
+        if self._events:
+            at = self._events[0][0]
+            while self._events and self._events[0][0] <= at + 0.2:  # as real ones come together
+                self.now, _, kind, unit, begun = heapq.heappop(self._events)
+                events += self._happened(kind, unit, self.now - begun)
+        self.asleep += time.perf_counter() - began
+        return events
+
+    def _happened(self, kind: str, unit: Unit | None, took: float) -> list[tuple[Unit, Event]]:
+        if unit is None:
+            self._idle += 1
+            return []
+        self._busy -= 1
+        self.worked += took
+        progress = Advanced(Progress(TASKS - 1, TASKS, 1, 1))
+        if kind == "done":
+            self._idle += 1
+            made = [outcome(seed, self._random) for seed in unit.seeds]
+            return [(unit, progress), (unit, Finished(made, made_with()))]
+        saved = took // self.every * self.every
+        self._left[unit] -= saved
+        self.deaths += 1
+        self.redone += took - saved
+        self._push(self._random.uniform(0, 2 * self.start), "ready", None, 0.0)
+        return [(unit, Lost("Its node is down."))]
+
+    def stop(self) -> None: ...
+
+
+def paper(workers: int, runs: int) -> dict[str, Any]:
+    """Return how a cluster would do, and what its driver has to do."""
+    simulated = Simulation(workers, seconds=600.0, spread=0.5, lifetime=6 * 3600.0)
+    with made_store() as (store, _):
+        units = plan_units(specs_of(runs), range(SEEDS), store, device="cpu")
+        began = time.perf_counter()
+        failures = execute(
+            units,
+            store,
+            train,
+            device="cpu",
+            command=COMMAND,
+            listener=Silent(),
+            cluster=OnPaper("ray", simulated=simulated),
+        )
+        own = time.perf_counter() - began - simulated.asleep
+        rows = len(store.rows())
+    useful = simulated.worked - simulated.redone
+    return {
+        "workers": workers,
+        "runs": rows,
+        "failures": failures,
+        "seconds of a run": simulated.seconds,
+        "hours until a worker dies": simulated.lifetime / 3600,
+        "deaths": simulated.deaths,
+        "hours": simulated.now / 3600,
+        "hours if nobody waited or died": useful / workers / 3600,
+        "share of the work done twice": simulated.redone / simulated.worked,
+        "driver seconds": own,
+        "share of the time that the driver works": own / simulated.now,
+    }
+
+
+def study(runs: int) -> list[dict[str, Any]]:
+    """Return what planning, storing and the report cost a run, for a tenth of the runs and all."""
+    return [_study(count) for count in (runs // 10, runs)]
+
+
+def _study(runs: int) -> dict[str, Any]:
+    specs = specs_of(runs)
+    specs[0].identity()  # the data is read once
+    with made_store() as (store, path):
+        units, plan = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
+        cluster = Simulation(100, seconds=60.0, spread=0.5, lifetime=1e12)
+        where = OnPaper("ray", simulated=cluster)
+        _, stored = timed(
+            lambda: execute(
+                units, store, train, device="cpu", command=COMMAND, listener=Silent(), cluster=where
+            )
+        )
+        left, again = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
+        assert not left
+        size = path.stat().st_size
+        words = [sys.executable, "-m", "engram", "report", "--store", str(path)]
+        _, page = timed(lambda: subprocess.run(words, check=True, capture_output=True))
+    return {
+        "runs": len(units),
+        "milliseconds to plan a run": 1000 * plan / len(units),
+        "milliseconds to find a run stored": 1000 * again / len(units),
+        "milliseconds to store a run": 1000 * (stored - cluster.asleep) / len(units),
+        "seconds for the report": page,
+        "megabytes of the store": size / 1e6,
+    }
+
+
+# Workers that sleep.
+
+
+@dataclass(frozen=True)
+class Nap:
+    """What a sleeper is told; it has of a spec what the driver asks one for."""
+
+    number: int
+    benchmark: str = "nap"
+    method: str = "sleep"
+    tasks: int = 1
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a result is filed under."""
+        return {
+            "benchmark": self.benchmark,
+            "method": self.method,
+            "tasks": 1,
+            "examples": 1,
+            "settings": {"number": self.number},
+            "data": "none",
+        }
+
+
+@dataclass(frozen=True)
+class Slept:
+    """What a sleeper answers with, as an outcome has it."""
+
+    seed: int
+    accuracy: Sequence[Sequence[float]] = ((1.0,),)
+    curve: Sequence[Sequence[float]] = ((1.0,),)
+    seconds: float = 1.0
+    device: str = "cpu"
+    facts: dict[str, int] = field(default_factory=dict)
+    failure: str | None = None
+    steps: None = None
+
+
+def sleep(spec: Sequence[Nap], seeds: Sequence[int], **_: object) -> list[Slept]:
+    """Sleep for a second; a worker calls it in place of training."""
+    del spec
+    time.sleep(1.0)
+    torch = int("torch" in sys.modules)
+    return [
+        Slept(seed, [[1.0]], [[1.0]], facts={"pid": os.getpid(), "torch": torch}) for seed in seeds
+    ]
+
+
+def sleepers(workers: int, runs: int) -> dict[str, Any]:
+    """Return how many runs a second real workers are given and store, and what it costs."""
+    from ray.cluster_utils import Cluster as Nodes
+
+    here = str(Path(__file__).parent)
+    os.environ |= {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback alone
+        "RAY_memory_monitor_refresh_ms": "0",
+        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
+    }
+    import driver  # by a name that workers can import it by
+
+    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        for _ in range(4):
+            nodes.add_node(num_cpus=-(-workers // 4))
+        return _sleepers(f"ray:{nodes.address}", workers, runs, driver)
+    finally:
+        nodes.shutdown()
+
+
+def _sleepers(address: str, workers: int, runs: int, driver: types.ModuleType) -> dict[str, Any]:
+    units: list[Any] = [Unit(((driver.Nap(number), 0),)) for number in range(runs)]
+    staffed: dict[int, float] = {}
+    began = time.perf_counter()
+
+    class Following(Silent):
+        def staffed(self, workers: int, nodes: int) -> None:
+            del nodes
+            staffed.setdefault(workers, time.perf_counter() - began)
+
+    ended: list[float] = []
+
+    class Counting(Following):
+        def ended(self, unit: Unit, failure: str | None) -> None:
+            del unit
+            assert failure is None, failure
+            ended.append(time.perf_counter() - began)
+
+    with made_store() as (store, _):
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        execute(
+            units,
+            store,
+            driver.sleep,
+            device="cpu",
+            command=COMMAND,
+            listener=Counting(),
+            cluster=Cluster(address, workers=workers),
+        )
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        rows = store.rows()
+    own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    half = ended[len(ended) // 2 :]
+    return {
+        "workers": workers,
+        "processes that slept": len({row.outcome["facts"]["pid"] for row in rows}),
+        "of them with torch": sum(row.outcome["facts"]["torch"] for row in rows),
+        "runs": len(rows),
+        "seconds until all workers were there": staffed.get(workers),
+        "seconds": ended[-1],
+        "runs a second, in the second half": (len(half) - 1) / (half[-1] - half[0]),
+        "milliseconds of the driver's CPU for a run": 1000 * own / len(rows),
+    }
+
+
+# What all three share.
+
+
+@contextmanager
+def made_store() -> Iterator[tuple[Store, Path]]:
+    """Yield an empty store on the disk of the working folder, and its path."""
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        path = Path(folder) / "store.sqlite"
+        with Store(path) as store:
+            yield store, path
+
+
+def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
+    """Return what work returns, and its seconds."""
+    began = time.perf_counter()
+    made = work()
+    return made, time.perf_counter() - began
+
+
+def note(path: Path, name: str, numbers: object) -> None:
+    """Put numbers beside the others in a file."""
+    held = json.loads(path.read_text()) if path.exists() else {}
+    stamped = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "versions": made_with()}
+    held[name] = {**stamped, "cores": len(os.sched_getaffinity(0)), "measured": numbers}
+    path.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What thousands of runs cost the driver.")
+    parser.add_argument("what", choices=("study", "paper", "sleepers"))
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--json", type=Path, help="where to keep the numbers")
+    given = parser.parse_args()
+    if given.what == "study":
+        numbers: Any = study(given.runs or 10_000)
+    elif given.what == "paper":
+        numbers = paper(given.workers or 1000, given.runs or 10_000)
+    else:
+        numbers = sleepers(given.workers or 100, given.runs or 2000)
+    print(json.dumps(numbers, indent=1))
+    if given.json:
+        note(given.json, given.what, numbers)
+
+
+if __name__ == "__main__":
+    main()

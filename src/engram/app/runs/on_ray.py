@@ -1,0 +1,225 @@
+"""Workers on a Ray cluster: an actor for each, which holds a process that trains."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, TextIO, cast
+
+from engram.app.runs.agent import Agent, Orders, Said
+from engram.app.runs.cluster import Cluster
+from engram.app.runs.remote import TICK, Gone, News
+from engram.app.runs.rows import printable
+from engram.app.runs.shipping import unpacked
+from engram.errors import EngramError
+
+_LONG = 10.0  # seconds that a worker waits for news before it says that there are none
+_THREADS = 4  # of an actor: one waits for news while others take a unit, or a stop
+
+
+class RayTransport:
+    """Starts actors on a Ray cluster, and asks each of them for news, again and again.
+
+    An actor asks for one CPU and its share of a GPU, so that Ray fills every node. All of them
+    belong to this driver: Ray ends them when it goes, whatever way it goes.
+    """
+
+    def __init__(self, cluster: Cluster, orders: Orders) -> None:
+        self._cluster, self._orders = cluster, orders
+        self._actors: dict[Hashable, Any] = {}
+        self._asked: dict[Any, Hashable] = {}  # what news are waited for of whom
+        self._number = 0
+        self._mine = False  # whether Ray was begun here
+
+    def __enter__(self) -> RayTransport:
+        self._stdout, sys.stdout = sys.stdout, cast(TextIO, _Muted(sys.stdout))
+        try:
+            self._begin()
+        except BaseException:
+            sys.stdout = self._stdout
+            raise
+        return self
+
+    def _begin(self) -> None:
+        with _signals_kept():
+            import ray
+
+            self._ray = ray
+            if not ray.is_initialized():
+                self._connect()
+                self._mine = True
+        self._orders = replace(self._orders, parcels=self._shipped())
+        self._actor = ray.remote(
+            num_cpus=1,
+            num_gpus=self._cluster.gpus_per_worker,
+            max_restarts=0,
+            max_concurrency=_THREADS,
+        )(RayAgent)
+
+    def _connect(self) -> None:
+        address = self._cluster.where or os.environ.get("RAY_ADDRESS") or "auto"
+        try:
+            self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            reason = printable(str(error)).partition(". ")[0][:160].rstrip(".")
+            raise EngramError(
+                f"There is no Ray cluster at {address!r}: {reason}. `ray start --head` starts one."
+            ) from None
+
+    def _shipped(self) -> tuple[Any, ...]:
+        """Put what is to travel into the object store, which brings it to each node once."""
+        return tuple(
+            replace(each, source=self._ray.put(each.source)) for each in self._orders.parcels
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for key in list(self._actors):
+            self.end(key)
+        if self._mine:
+            with _signals_kept():
+                self._ray.shutdown()
+        sys.stdout = self._stdout
+
+    def room(self) -> int:
+        """Return how many workers the cluster has the CPUs and GPUs for."""
+        has = self._ray.cluster_resources()
+        room = int(has.get("CPU", 0))
+        if share := self._cluster.gpus_per_worker:
+            gpus = sum(int(node["Resources"].get("GPU", 0)) for node in self._nodes())
+            room = min(room, gpus * int(1 / share))
+        return room
+
+    def _nodes(self) -> Iterator[dict[str, Any]]:
+        return (node for node in self._ray.nodes() if node["Alive"])
+
+    def start(self, count: int) -> list[Hashable]:
+        """Ask Ray for actors, and each for its hello."""
+        keys: list[Hashable] = list(range(self._number, self._number + count))
+        self._number += count
+        for key in keys:
+            actor = self._actor.remote(self._orders)
+            self._actors[key] = actor
+            self._asked[actor.hello.remote()] = key
+        return keys
+
+    def send(self, key: Hashable, number: int, payload: bytes, *, fresh: bool) -> None:
+        """Send a unit; that it does not arrive is found out by asking for news."""
+        self._actors[key].send.remote(number, payload, fresh)
+
+    def receive(self) -> list[tuple[Hashable, News]]:
+        """Return what actors have answered, and ask them again."""
+        ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=TICK)
+        if ready and len(self._asked) > 1:
+            ready, _ = self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
+        news: list[tuple[Hashable, News]] = []
+        for asked in ready:
+            key = self._asked.pop(asked)
+            if key in self._actors:
+                news += [(key, each) for each in self._answer(key, asked)]
+        return news
+
+    def _answer(self, key: Hashable, asked: Any) -> list[News]:  # noqa: ANN401
+        errors = self._ray.exceptions
+        answer: list[News]
+        try:
+            answer = self._ray.get(asked)
+        except errors.ActorUnavailableError:
+            answer = []  # for now; if it stays so, Ray will say that it has died
+        except (errors.RayError, OSError) as error:
+            self._actors.pop(key)
+            return [Gone(_sentence(error), of_work="OOM" in str(error))]
+        self._asked[self._actors[key].receive.remote(_LONG)] = key
+        return answer
+
+    def stop(self, key: Hashable) -> None:
+        """Let an actor have its unit saved."""
+        self._actors[key].stop.remote()
+
+    def end(self, key: Hashable) -> None:
+        """Kill an actor, and with it the process that it holds."""
+        with suppress(Exception):  # whatever it is, the actor is of no more use
+            self._ray.kill(self._actors.pop(key), no_restart=True)
+
+
+class _Muted:
+    """A stream without what Ray's own threads have to say of workers that die: we say it shorter.
+
+    Ray prints it on stdout, which may be JSON.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what others have to say."""
+        if threading.current_thread().name.startswith("ray_"):
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
+
+
+class RayAgent:
+    """An agent as Ray's actors have it."""
+
+    def __init__(self, orders: Orders) -> None:
+        import ray
+
+        there = tuple(replace(each, source=None) for each in orders.parcels)
+        for parcel in orders.parcels:
+            with suppress(EngramError):  # the run that needs it will say that it is not there
+                unpacked(replace(parcel, source=lambda sent=parcel.source: ray.get(sent)))
+        node = ray.get_runtime_context().get_node_id()
+        self._agent = Agent(replace(orders, parcels=there), node)
+
+    def hello(self) -> list[News]:
+        """Say where this is."""
+        return [self._agent.hello()]
+
+    def send(self, number: int, payload: bytes, fresh: bool) -> None:
+        """Take a unit."""
+        self._agent.send(number, payload, fresh)
+
+    def receive(self, seconds: float) -> list[Said]:
+        """Return events, or nothing after so many seconds."""
+        return self._agent.receive(seconds)
+
+    def stop(self) -> None:
+        """Let the current unit be saved."""
+        self._agent.stop()
+
+
+def _sentence(error: BaseException) -> str:
+    """Return what Ray says of a dead actor, in one short sentence."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reasons = [line for line in lines if "error" in line.lower() or "died" in line.lower()]
+    text = printable((reasons or lines or ["its actor is gone"])[-1])
+    return f"The worker was lost: {text[:160].rstrip('. ')}."
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep our handlers of signals, in place of which Ray puts its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            if handler is not None:
+                signal.signal(each, handler)

@@ -1,0 +1,65 @@
+"""A real Ray cluster on this machine: a head and two nodes, all of it on the loopback."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+INSTALLED = all(map(importlib.util.find_spec, ("ray", "submitit")))
+collect_ignore_glob = [] if INSTALLED else ["test_*.py"]  # `make test-cluster` has them
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # where it is not to be reached, it is 127.0.0.1
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "4",
+    "RAY_memory_monitor_refresh_ms": "0",  # others may use this machine's memory
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(HERE.parent / "app"), str(HERE.parent)]),
+}
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A cluster of two nodes with two CPUs each, beside a head that trains nothing."""
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
+    started.engram_nodes = [started.add_node(num_cpus=2) for _ in range(2)]
+    yield started
+    started.shutdown()
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture
+def two_nodes(ray_cluster):
+    """The cluster with both of its nodes: another test may have killed one."""
+    while len(ray_cluster.engram_nodes) < 2:
+        ray_cluster.engram_nodes.append(ray_cluster.add_node(num_cpus=2))
+    return ray_cluster
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of three tasks whose runs take about a second."""
+    lines = ["a,b,c,part,kind"]
+    for row in range(1800):
+        values = [((row * step) % 97) / 97 for step in (31, 57, 73)]
+        kind = "high" if values[0] + values[1] > 1 else "low"
+        lines.append(",".join([*(f"{value:.4f}" for value in values), str(row % 3), kind]))
+    path = tmp_path / "numbers.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,50 @@
+"""Processes of workers on this machine, as the system lists them."""
+
+import os
+import time
+from pathlib import Path
+
+
+def command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def parent(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def pids():
+    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
+
+
+def agents():
+    """Return the actors that hold workers."""
+    return [pid for pid in pids() if command(pid).startswith("ray::RayAgent")]
+
+
+def trainers(holders):
+    """Return the processes that train, by who holds them."""
+    return [pid for pid in pids() if parent(pid) in holders and "spawn_main" in command(pid)]
+
+
+def until(condition, seconds=60.0):
+    """Wait until a condition holds; return what it has come to."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
