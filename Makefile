@@ -122,6 +122,7 @@ docs: $(STAMP)
 	$(BIN)/python -m tools.docs results/*.jsonl --pages docs
 	$(BIN)/python -m tools.docs.times results/*.jsonl
 	$(BIN)/python -m tools.docs.reliability
+	$(BIN)/python -m tools.docs.cluster
 
 clean:
 	rm -rf $(VENV) $(LOWEST) $(CLUSTER) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis

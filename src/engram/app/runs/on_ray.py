@@ -153,6 +153,12 @@ class RayTransport:
             self._ray.kill(self._actors.pop(key), no_restart=True)
 
 
+def room(cluster: Cluster) -> int:
+    """Return how many workers a cluster has room for, at least one."""
+    with RayTransport(cluster, Orders(b"", "cpu")) as transport:
+        return max(transport.room(), 1)
+
+
 class _Muted:
     """A stream without what Ray's own threads have to say of workers that die: we say it shorter.
 
