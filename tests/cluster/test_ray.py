@@ -113,7 +113,7 @@ def test_a_worker_whose_data_differs_is_refused_by_name(cluster, table, tmp_path
     specs = grid(table)
     for spec in specs:
         spec.identity()  # is that of the table as it is now
-    table.write_text(table.read_text().replace("low", "lower"))
+    table.write_text(table.read_text().replace("\n0.3", "\n0.4"))
     with pytest.raises(EngramError, match=r"No worker is left.* is refused: its data of table:.*"):
         trained(specs, 1, tmp_path / "store.sqlite", cluster=cluster)
 
