@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from engram import plugins
 from engram.app.cli import main
 
 HERE = Path(__file__).parent
@@ -71,6 +72,20 @@ def engram(monkeypatch, capsys):
         return Answer(ended.value.code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def plugins_apart(tmp_path, monkeypatch):
+    """Let what a test registers and loads from its folder be forgotten after it."""
+    for registry in plugins.REGISTRIES.values():
+        monkeypatch.setattr(registry, "_held", dict(registry._held))
+    monkeypatch.setattr(plugins, "_loaded", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv(plugins.FILES, "")
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture

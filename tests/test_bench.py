@@ -8,7 +8,7 @@ import torch
 
 from engram.app.report import speed_markdown
 from engram.lab import bench
-from engram.lab.bench import gpu, products, sessions, timing
+from engram.lab.bench import gpu, networks, products, sessions, timing
 
 SMALL = sessions.Noise("split-cifar", 16, 100, per_class=3, earlier=10, overrides={})
 
@@ -183,3 +183,27 @@ def test_the_products_alone_are_those_of_the_passes():
 def test_too_few_steps_are_refused():
     with pytest.raises(ValueError, match="too few"):
         timing.microseconds(lambda step, _: step + 1, 25)
+
+
+def test_modules_take_turns_with_the_networks_by_hand(monkeypatch):
+    monkeypatch.setattr(networks, "CIFAR", SMALL)
+    kinds = tuple(kind._replace(rounds=1) for kind in networks.KINDS)
+    rows = networks.on_cpu(kinds, blocks=1)
+    assert [row["network"].split(",")[0] for row in rows] == ["MLP", "reduced ResNet-18"]
+    assert all(row["ratio"] > 0 for row in rows)
+    assert shows_all_of("networks", rows)
+
+
+def test_modules_are_measured_by_a_gpus_clock(on_a_cpu, monkeypatch):
+    monkeypatch.setattr(networks, "CIFAR", SMALL)
+    monkeypatch.setattr(networks, "EARLIER", 20)
+    monkeypatch.setattr(networks, "microseconds", gpu.microseconds)
+    for name in ("permuted", "on_noise"):
+        kind = getattr(sessions, name)
+        monkeypatch.setattr(
+            networks, name, lambda *given, kind=kind, **more: kind(*given, **more | {"tasks": 2})
+        )
+    rows = networks.on_gpu("cpu")
+    assert [row["bound"] for row in rows] == [None, 1.8]
+    assert len(on_a_cpu) == 12
+    assert shows_all_of("networks", rows)

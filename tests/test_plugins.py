@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engram import plugins
+from engram.app.studies import read_study
 from engram.errors import EngramError
 from engram.lab import methods, protocol
 from engram.plugins import Registry
@@ -36,18 +37,7 @@ register("half", Half)
 """
 
 
-@pytest.fixture(autouse=True)
-def _apart(monkeypatch):
-    """Let what a test registers and loads be forgotten after it."""
-    for registry in plugins.REGISTRIES.values():
-        monkeypatch.setattr(registry, "_held", dict(registry._held))
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv(plugins.FILES, "")
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("plugins_apart")
 
 
 @pytest.fixture
@@ -224,6 +214,36 @@ def test_a_plugin_that_is_changed_after_the_command_is_refused(write):
         spec.check_data()
 
 
+def test_a_result_s_names_load_nothing(install):
+    install("half")
+    with plugins.loading_nothing(), pytest.raises(EngramError, match="There is no method 'half'"):
+        protocol.specify("permuted-mnist", "half")
+    assert "half" not in sys.modules
+
+
+def test_a_study_names_its_plugins_beside_it(write):
+    write("half.py")
+    runs = 'title = "Mine"\nplugins = ["half.py"]\n[[runs]]\nbenchmark = "permuted-mnist"\n'
+    study = read_study(str(write("mine.toml", f'{runs}methods = ["half"]\n')))
+    assert study.runs[0].specs[0].settings["share"] == 0.5
+    bad = write("bad.toml", f'{runs.replace("half.py", "none.py")}methods = ["van"]\n')
+    with pytest.raises(EngramError, match=r"bad.toml, line 2, plugins: plugin must be a Python"):
+        read_study(str(bad))
+
+
+def test_what_there_is_is_listed_with_where_it_comes_from(engram, write, install):
+    install("evil", RULE.replace('"half"', '"gem"'), ("rules", "gem", "evil"))
+    told = engram("list", "rules", plugin=write("half.py"))
+    lines = [line.split() for line in told.out.splitlines()]
+    assert lines[0] == ["rules"]
+    assert ["gem", "engram"] in lines
+    assert [words[0] for words in lines if words[-1].endswith("half.py")] == ["half"]
+    assert "  gem      engram-evil 1.0 (refused: the name is that of engram.rules.gem)" in told.out
+    assert "There is no kind of thing to list 'rule'" in engram("list", "rule").err
+    found = json.loads(engram("list", "methods", json=True).out)["methods"]
+    assert {"name": "van", "origin": "engram", "refused": None} in found
+
+
 def test_a_registry_keeps_what_its_check_returns():
     kept = Registry("rules-of-a-test", "thing", lambda _, value: str(value))
     try:
@@ -235,6 +255,7 @@ def test_a_registry_keeps_what_its_check_returns():
         del plugins.REGISTRIES["rules-of-a-test"]
 
 
+@pytest.mark.slow
 def test_a_command_trains_with_a_plugin_in_its_workers(write, tmp_path):
     file = write("half.py")
     words = ["run", "permuted-mnist", "half", "--seeds", "1", "--tasks", "1", "--examples", "20"]

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engram import memory, metrics, penalties, rules
+    from engram import memory, metrics, objectives, penalties, rules
     from engram import production as production
     from engram.gradients import GradientMixer, Mix, backward
     from engram.learner import Learner
@@ -22,14 +22,15 @@ __all__ = [
     "backward",
     "memory",
     "metrics",
+    "objectives",
     "penalties",
     "rules",
 ]
 
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
     _MODULES = (
-        *("errors", "gradients", "learner", "memory", "metrics", "penalties", "production"),
-        "rules",
+        *("errors", "gradients", "learner", "memory", "metrics", "objectives", "penalties"),
+        *("production", "rules"),
     )
     _HOMES = {
         "GradientMixer": "gradients",

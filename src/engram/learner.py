@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,9 @@ from engram.gradients import (
     ranks_of,
 )
 from engram.memory import IndexStorage, Memory, Ragged
+from engram.memory.columns import own_labels
 from engram.memory.examples import Metadata, checked_metadata
+from engram.objectives import Answer, Objective
 from engram.penalties import Penalty
 from engram.rules import Current, Rule
 
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 Batch: TypeAlias = tuple[Tensor, ...] | dict[str, Tensor]
 Tags: TypeAlias = Mapping[str, str | int | float | bool | None]
 Loss: TypeAlias = Callable[..., Any]
+_WRITTEN_TO = (
+    "The loss, or the model, writes to the batch that it is given, which the memory is to keep as "
+    "it was; let it work on a copy, such as inputs.clone()."
+)
 # What torch raises for a state that does not fit.
 _NO_STATE = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 # What torch's optimisers keep in the shape of the parameter.
@@ -126,7 +132,9 @@ class Learner:
         loss: ``loss(model, batch, tasks)`` gives a scalar, or a pair of a scalar and the value
             >= 0 that the rule compares instead. ``tasks`` is an int64 tensor with the task of
             each example, or None where there are no tasks. One that has a parameter ``weights``
-            is given the examples' weights by that name, where they have any.
+            is given the examples' weights by that name, where they have any. Or an `Objective`,
+            such as ``engram.objectives.DER()``: another loss for what is remembered, columns that
+            are remembered beside an example.
         reference_batch: how many examples of the memory each step looks at, at most; of each
             task for a rule that wants its rows by task.
         micro_batch: a batch, or a sample of the memory, of more examples goes through the model in
@@ -168,7 +176,7 @@ class Learner:
         memory: Memory | None = None,
         *,
         penalty: Penalty | None = None,
-        loss: Loss = cross_entropy,
+        loss: Loss | Objective = cross_entropy,
         reference_batch: int = 256,
         micro_batch: int | None = None,
         clip_norm: float | None = None,
@@ -189,8 +197,8 @@ class Learner:
         if loss is cross_entropy and not callable(model):
             raise EngramError(f"model must be one that can be called, not {shown(model)}.")
         _refuse_sharded(model)
-        if not callable(loss):
-            raise EngramError(f"loss must be a function, not {shown(loss)}.")
+        if not callable(loss) and not isinstance(loss, Objective):
+            raise EngramError(f"loss must be a function or an Objective, not {shown(loss)}.")
         if memory is None and rule.reference != "none":
             raise EngramError(
                 f"{type(rule).__name__} mixes with what is remembered, and there is no memory; "
@@ -199,6 +207,11 @@ class Learner:
         if not isinstance(memory, Memory | None):
             raise EngramError(
                 f"memory is a {type(memory).__name__}; give one such as Memory(Reservoir(1000))."
+            )
+        if isinstance(loss, Objective) and loss.columns and not _keeps_columns(memory):
+            raise EngramError(
+                f"{type(loss).__name__} remembers {' and '.join(loss.columns)} beside an example, "
+                "which a memory of indices, or one that collates, does not keep."
             )
         if not isinstance(penalty, Penalty | None):
             raise EngramError(f"penalty must be one such as EWC(10.0), not {shown(penalty)}.")
@@ -215,7 +228,8 @@ class Learner:
         self._clip_norm = clip_norm
         self._loss = loss
         self._weights = weights
-        self._takes_weights = _has_parameter(loss, "weights")
+        self._objective = loss if isinstance(loss, Objective) else None
+        self._takes_weights = not isinstance(loss, Objective) and _has_parameter(loss, "weights")
         self._reference_batch = reference_batch
         self._micro_batch = micro_batch
         self._process_group = process_group
@@ -280,23 +294,10 @@ class Learner:
         prepared: list[Prepared] = []
         memory = self.memory
 
-        def losses() -> Iterator[NamedLoss]:
-            # All that may go wrong on this rank alone is in here: it is then raised on every rank.
-            current = _as_batch(batch)
-            if task is not None and not isinstance(task, int):
-                raise EngramError(f"task must be one integer, not {shown(task)}.")
-            if memory is None:
-                if any(each is not None for each in (ids, labels, tags, times)):
-                    raise EngramError(
-                        "ids, labels, tags and times are what a memory keeps of examples; there is "
-                        "none."
-                    )
-                size = _size_of(current)
-                known = checked_metadata(None, None, None, None, size, weights=weights)
-                yield from self._losses(current, task, size, None, known)
-                return
+        def prepare(given: Any, labels: Any) -> Prepared:  # noqa: ANN401
+            assert memory is not None
             own = memory.prepare(
-                current[0] if isinstance(memory.storage, IndexStorage) else current,  # type: ignore[index]
+                given,
                 tasks=task,
                 labels=labels,
                 ids=ids,
@@ -312,15 +313,41 @@ class Learner:
                     "The batch holds a value that is not finite, which the memory does not take; "
                     "leave it out, or give the memory allow_nonfinite=True."
                 )
+            return own
+
+        def losses() -> Iterator[NamedLoss]:
+            # All that may go wrong on this rank alone is in here: it is then raised on every rank.
+            current = _as_batch(batch)
+            if task is not None and not isinstance(task, int):
+                raise EngramError(f"task must be one integer, not {shown(task)}.")
+            if memory is None:
+                if any(each is not None for each in (ids, labels, tags, times)):
+                    raise EngramError(
+                        "ids, labels, tags and times are what a memory keeps of examples; there is "
+                        "none."
+                    )
+                size = _size_of(current)
+                known = checked_metadata(None, None, None, None, size, weights=weights)
+                yield from self._losses(current, task, size, None, known)
+                return
+            if self._objective is not None and self._objective.columns:
+                size = _size_of(current)
+                known = checked_metadata(None, None, None, None, size, weights=weights)
+                own_names = own_labels(current) if labels is None else labels
+                yield from self._with_columns(
+                    current, task, known, lambda whole: prepare(whole, own_names), prepared
+                )
+                return
+            own = prepare(
+                current[0] if isinstance(memory.storage, IndexStorage) else current,  # type: ignore[index]
+                labels,
+            )
             prepared.append(own)
             before = _versions(own.tensors)
             seen = memory.present(own)
             yield from self._losses(seen, task, own.size, own.finite, own.metadata)
             if _versions(own.tensors) != before:
-                raise EngramError(
-                    "The loss, or the model, writes to the batch that it is given, which the "
-                    "memory is to keep as it was; let it work on a copy, such as inputs.clone()."
-                )
+                raise EngramError(_WRITTEN_TO)
 
         optimizer, buffers = self._optimizer, _copies(self.model)
         parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
@@ -370,10 +397,12 @@ class Learner:
             self.penalty.end_task(
                 self.model,
                 batches,
-                loss=None if self._loss is cross_entropy else self._loss,
+                loss=None if self._loss is cross_entropy else self._plain_loss,
                 outputs=outputs,
                 process_group=self._process_group,
             )
+        if self._objective is not None:
+            self._objective.end_task(self.model)
         if self.memory is not None:
             self.memory.end_task()
 
@@ -393,7 +422,11 @@ class Learner:
             raise EngramError(f"A learner's state holds {[*parts]}, and this one {held}.")
         own = _on_host(self.model.state_dict())
         optimizer = dict(vars(self.optimizer))
-        others = [each for each in (self.penalty, self._scaler, self.scheduler) if each is not None]
+        others = [
+            each
+            for each in (self.penalty, self._scaler, self.scheduler, self._objective)
+            if each is not None
+        ]
         before = [dict(vars(each)) for each in others]
         if self.penalty is not None:
             self.penalty.attach(self.optimizer)
@@ -425,6 +458,7 @@ class Learner:
             "penalty": self.penalty,
             "scaler": self._scaler,
             "scheduler": self.scheduler,
+            "objective": self._objective,
             "memory": self.memory,
         }
         return {name: part for name, part in parts.items() if part is not None}
@@ -458,25 +492,72 @@ class Learner:
         size: int,
         finite: Tensor | None,
         known: Metadata,
+        kept: list[Mapping[str, Tensor]] | None = None,
     ) -> Iterator[NamedLoss]:
         """Yield the losses of a step, the current one last: it matters to running averages.
 
         So it is in the paper's experiments, too. ``finite`` tells, on a device, whether all values
-        of the current batch are.
+        of the current batch are. ``kept`` takes what an objective wants to be remembered of it.
         """
         device = _device_of(current)
         with_tasks = self._loss is not cross_entropy  # which never looks at them
         own = self._own_weights(known, device)
+        alone = True
         for name, batch, *columns in self._references(with_tasks):
-            for loss, value in self._in_parts(*_moved(batch, columns, device)):
-                yield name, loss, value
+            alone = False
+            for answer in self._in_parts(*_moved(batch, columns, device), alone=None):
+                yield name, answer.loss, answer.value
         tasks = None
         if with_tasks and task is not None:
             tasks = torch.full((size,), task, device=device)
-        for loss, value in self._in_parts(current, tasks, own):
-            if finite is not None:
-                value = _nan_unless(finite, loss if value is None else value)
-            yield "current", loss, value
+        for answer in self._in_parts(current, tasks, own, alone=alone):
+            if kept is not None:
+                kept.append(answer.columns)
+            yield "current", answer.loss, _checked_value(answer.loss, answer.value, finite)
+
+    def _with_columns(
+        self,
+        current: Batch,
+        task: int | None,
+        known: Metadata,
+        prepare: Callable[[Batch], Prepared],
+        prepared: list[Prepared],
+    ) -> Iterator[NamedLoss]:
+        """Yield the losses of a step whose batch is remembered with columns of its objective.
+
+        What the memory is to take is known when the last loss is there, and checked before it is
+        given out.
+        """
+        assert self._objective is not None
+        kept, before = list[Mapping[str, Tensor]](), _versions(_tensors(current))
+        last: NamedLoss | None = None
+        for each in self._losses(current, task, _size_of(current), None, known, kept):
+            if last is not None:
+                yield last
+            last = each if each[0] == "current" else None
+            if last is None:
+                yield each
+        assert last is not None
+        columns = {
+            name: torch.cat([part[name] for part in kept]) for name in self._objective.columns
+        }
+        if _versions(_tensors(current)) != before:
+            raise EngramError(_WRITTEN_TO)
+        own = prepare(_joined(current, columns))
+        if own.skipped:
+            raise EngramError(
+                "The batch has examples of a blocked subject, which an objective that remembers "
+                "columns cannot leave out; leave them out of the batch."
+            )
+        prepared.append(own)
+        name, loss, value = last
+        yield name, loss, _checked_value(loss, value, own.finite)
+
+    def _plain_loss(self, model: nn.Module, batch: Any, tasks: Tensor | None) -> Any:  # noqa: ANN401
+        """Return the loss of a batch by itself."""
+        if self._objective is not None:
+            return self._objective.current(model, batch, tasks, alone=True).loss
+        return self._loss(model, batch, tasks)  # type: ignore[operator]
 
     def _own_weights(self, known: Metadata, device: torch.device) -> Tensor | None:
         """Return the weights of the batch for the loss, or refuse such as it has no use for."""
@@ -492,24 +573,27 @@ class Learner:
         return None if own is None else torch.tensor(own, device=device)
 
     def _in_parts(
-        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None
-    ) -> Iterator[tuple[Tensor, Tensor | float | None]]:
-        """Yield the loss of a batch and its value or, of a large one, the shares of its parts."""
+        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None, *, alone: bool | None
+    ) -> Iterator[_Evaluated]:
+        """Yield the loss of a batch and its value or, of a large one, the shares of its parts.
+
+        ``alone`` is None for a batch of the memory, else whether there is none.
+        """
         most = self._micro_batch
         if most is None or (size := _size_of(batch)) <= most:
-            yield self._evaluate(batch, tasks, weights)
+            yield self._evaluate(batch, tasks, weights, alone)
             return
         total = None if weights is None else weights.sum()
         for start in range(0, size, most):
             part = slice(start, start + most)
             own = None if weights is None else weights[part]
-            loss, value = self._evaluate(
-                _rows_of(batch, part), None if tasks is None else tasks[part], own
+            loss, value, columns = self._evaluate(
+                _rows_of(batch, part), None if tasks is None else tasks[part], own, alone
             )
             share: Any = min(most, size - start) / size
             if own is not None and total is not None:
                 share = (own.sum() / total).to(loss.dtype)
-            yield loss * share, None if value is None else value * share
+            yield _Evaluated(loss * share, None if value is None else value * share, columns)
 
     def _references(
         self, with_tasks: bool
@@ -565,17 +649,74 @@ class Learner:
         )
 
     def _evaluate(
-        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None
-    ) -> tuple[Tensor, Tensor | float | None]:
-        if weights is None:
-            result = self._loss(self.model, batch, tasks)
-        else:
-            result = self._loss(self.model, batch, tasks, weights=weights)
+        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None, alone: bool | None
+    ) -> _Evaluated:
+        objective = self._objective
+        if objective is not None:
+            if alone is None:
+                batch, columns = _parted(batch, objective.columns)
+                answer = objective.remembered(self.model, batch, tasks, columns)
+            else:
+                answer = objective.current(self.model, batch, tasks, alone=alone)
+            if not isinstance(answer, Answer):
+                raise EngramError(
+                    f"{type(objective).__name__} must give an Answer, not {shown(answer)}."
+                )
+            return _Evaluated(*answer)
+        own = {} if weights is None else {"weights": weights}
+        result = self._loss(self.model, batch, tasks, **own)  # type: ignore[operator]
         if not isinstance(result, tuple):
-            return result, None
+            return _Evaluated(result)
         if len(result) != 2:
             raise EngramError(f"loss must return one number, or two, not {len(result)}.")
-        return result
+        return _Evaluated(*result)
+
+
+class _Evaluated(NamedTuple):
+    """A loss, what the rule compares instead of it, and what is to be remembered beside."""
+
+    loss: Tensor
+    value: Tensor | float | None = None
+    columns: Mapping[str, Tensor] = {}
+
+
+def _keeps_columns(memory: Memory | None) -> bool:
+    """Tell whether columns may be remembered beside those of a batch."""
+    return memory is None or not (
+        isinstance(memory.storage, IndexStorage) or memory.collate is not None
+    )
+
+
+def _joined(batch: Batch, columns: Mapping[str, Tensor]) -> Batch:
+    """Return a batch with more columns."""
+    if not isinstance(batch, dict):
+        return (*batch, *columns.values())
+    if taken := batch.keys() & columns.keys():
+        raise EngramError(
+            f"The batch has a column {min(taken)!r}, which the objective remembers beside it; give "
+            "it another name."
+        )
+    return {**batch, **columns}
+
+
+def _parted(batch: Batch, names: Sequence[str]) -> tuple[Batch, dict[str, Tensor]]:
+    """Return what was joined: a batch, and its last columns by name."""
+    if not names:
+        return batch, {}
+    if isinstance(batch, dict):
+        columns = {name: batch[name] for name in names}
+        return {name: each for name, each in batch.items() if name not in columns}, columns
+    count = len(batch) - len(names)
+    return tuple(batch[:count]), dict(zip(names, batch[count:], strict=True))
+
+
+def _checked_value(
+    loss: Tensor, value: Tensor | float | None, finite: Tensor | None
+) -> Tensor | float | None:
+    """Return the value, NaN where the batch is not finite, which its device alone may know."""
+    if finite is None:
+        return value
+    return _nan_unless(finite, loss if value is None else value)
 
 
 def _versions(tensors: Iterable[Tensor]) -> list[int]:

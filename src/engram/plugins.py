@@ -47,6 +47,7 @@ _OURS = Path(__file__).parent
 REGISTRIES: dict[str, Registry[Any]] = {}
 """The registry of each kind, once what has it is imported."""
 _loaded: dict[Path, ModuleType] = {}
+_barred: list[bool] = []  # not empty while nothing is to be loaded
 _loading: list[Origin] = []  # the plugin that is being loaded, and those that it loads
 
 T = TypeVar("T")
@@ -167,6 +168,8 @@ class Registry(Generic[T]):
 
     def _load(self, name: str) -> None:
         """Load the distribution's module that offers a name, if one does."""
+        if _barred:
+            return
         offers = [each for each in self._offered() if each.name == name]
         if len(offers) > 1:
             both = " and ".join(_words(each) for each in offers)
@@ -208,8 +211,20 @@ def plugin_files() -> list[Path]:
     return [Path(each) for each in os.environ.get(FILES, "").split(os.pathsep) if each]
 
 
+@contextmanager
+def loading_nothing() -> Iterator[None]:
+    """Let nothing be loaded inside: what is not loaded already is not found."""
+    _barred.append(True)
+    try:
+        yield
+    finally:
+        _barred.pop()
+
+
 def load_files() -> None:
     """Load the plugin files that the environment names, unless they are loaded."""
+    if _barred:
+        return
     for path in plugin_files():
         load_file(_path(path))
 

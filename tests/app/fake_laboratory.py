@@ -52,10 +52,11 @@ class Spec:
     settings: dict
     split: str = "training"
     passes: int = 1
+    network: None = None
 
     def description(self):
         given = asdict(self)
-        usual = {"split": "training", "passes": 1}
+        usual = {"split": "training", "passes": 1, "network": None}
         told = {key: given[key] for key in given if usual.get(key) != given[key]}
         return {**told, "numerics": [1, 1]}
 
@@ -96,7 +97,10 @@ def usual(method):
     return {**USUAL, **({"epsilon": 0.001} if method == "mega-i" else {})}
 
 
-def specify(benchmark, method, *, tasks=None, examples=None, overrides=None, passes=1):
+def specify(
+    benchmark, method, *, tasks=None, examples=None, overrides=None, passes=1, network=None
+):
+    assert network is None  # there are none here
     if benchmark != "permuted-mnist":
         raise unknown("benchmark", benchmark, ["permuted-mnist"])
     if method not in METHODS:
@@ -111,7 +115,10 @@ def specify(benchmark, method, *, tasks=None, examples=None, overrides=None, pas
     return Spec(benchmark, method, tasks, examples, settings, passes=passes)
 
 
-def tuning_specs(benchmark, method, *, tasks=None, examples=None, passes=1, overrides=None):
+def tuning_specs(
+    benchmark, method, *, tasks=None, examples=None, passes=1, overrides=None, network=None
+):
+    assert network is None
     usual = specify(benchmark, method, tasks=3 if tasks is None else tasks, examples=examples)
     if not tuned_settings(usual):
         raise EngramError(f"{method} declares no settings to tune.")
@@ -119,6 +126,10 @@ def tuning_specs(benchmark, method, *, tasks=None, examples=None, passes=1, over
     given = {key: type(usual.settings[key])(text) for key, text in (overrides or {}).items()}
     settings = [{**usual.settings, **given, name: value} for value in values]
     return [replace(usual, settings=each, split="tuning", passes=passes) for each in settings]
+
+
+def check_network(spec):
+    assert spec.network is None
 
 
 def tuned_settings(spec):

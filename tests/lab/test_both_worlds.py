@@ -16,6 +16,7 @@ from engram.lab.engine import Batch
 from engram.lab.methods import FinishedTask, Setup, method_entry
 from engram.lab.networks import MLP
 from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir
+from engram.objectives import DER, ERACE, LwF
 from engram.penalties import EWC, MAS, PI, RWALK
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
 
@@ -44,10 +45,10 @@ class Noise(Stream):
             for _ in range(TASKS)
         ]
 
-    def _training_examples(self, task):
+    def training_examples(self, task):
         return self.data[task]
 
-    def _joint_examples(self, part):
+    def joint_examples(self, part):
         raise NotImplementedError
 
     def test(self, task):
@@ -118,6 +119,28 @@ CASES = [
         for kind, policy in POLICIES.items()
         if name != "gem" or kind in ("ring", "sample")
     ),
+    *(
+        (
+            name,
+            {"memory_per_class": 2, "memory": kind, **options},
+            lambda objective=objective, options=options, policy=policy: {
+                "rule": Equal(),
+                "memory": Memory(policy, seed=SEED),
+                "loss": objective(**options),
+            },
+        )
+        for name, objective, options in (
+            ("er-ace", ERACE, {}),
+            ("derpp", DER, {"alpha": 0.7, "beta": 0.4}),
+        )
+        for kind, policy in POLICIES.items()
+    ),
+    (
+        "der",
+        {"memory_per_class": 2, "memory": "fifo", "alpha": 0.7},
+        lambda: {"rule": Equal(), "memory": Memory(POLICIES["fifo"]), "loss": DER(0.7, 0)},
+    ),
+    ("lwf", {"strength": 1.5, "temperature": 3.0}, lambda: {"loss": LwF(1.5, 3.0)}),
     *(
         (
             name,

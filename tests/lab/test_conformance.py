@@ -22,6 +22,8 @@ SMALL = {
     "memory_size": 12,
     "draws": 2,
     "batches": 2,
+    "epochs": 2,
+    "memory_batch": 4,
 }
 OPTIONS = [
     ("ewc", {"formula": "kirkpatrick"}),

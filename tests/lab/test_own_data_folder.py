@@ -27,7 +27,7 @@ def shown(made, task, run=0):
 
 def held(made, task):
     part = made._own_parts[task]
-    return marks(made._images.test_images[part.test])
+    return marks(made.images.test_images[part.test])
 
 
 def test_folders_are_tasks_in_natural_order_and_every_image_is_in_one_half(photos):
@@ -164,7 +164,7 @@ def one_of(folder, name):
     rows = np.concatenate([part.train, part.test])
     labels = np.concatenate([part.train_labels, part.test_labels])
     (first, *_) = rows[labels == name]
-    return made._images.train_images[first]
+    return made.images.train_images[first]
 
 
 @pytest.mark.parametrize(

@@ -257,10 +257,10 @@ def test_a_run_is_the_same_alone_or_stacked(tmp_path):
 
 def test_training_leaves_the_table_as_it_was(tmp_path):
     sales = write_drifting(tmp_path / "few.csv", tasks=2, rows=20)
-    before = stream(sales)._images.train_images.copy()
+    before = stream(sales).images.train_images.copy()
     for method in ("mega-ii", "prog-nn", "icarl"):
         run(spec(sales, method), [0])
-    np.testing.assert_array_equal(stream(sales)._images.train_images, before)
+    np.testing.assert_array_equal(stream(sales).images.train_images, before)
 
 
 def test_a_result_is_filed_under_the_content_and_not_under_the_path(sales, tmp_path):

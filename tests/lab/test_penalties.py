@@ -36,10 +36,10 @@ class Tiny(Stream):
             for length in lengths
         ]
 
-    def _training_examples(self, task):
+    def training_examples(self, task):
         return self.data[task]
 
-    def _joint_examples(self, part):
+    def joint_examples(self, part):
         raise NotImplementedError
 
     def test(self, task):

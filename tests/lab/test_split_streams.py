@@ -75,10 +75,10 @@ def test_tuning_meets_other_classes_than_training_and_holds_no_image_of_theirs(n
     assert met <= set(TUNING[name])
     if name != "split-awa":  # where a class may come back
         assert met == set(TUNING[name])
-    assert set(stream._images.train_labels) == set(stream._images.test_labels) == set(TUNING[name])
+    assert set(stream.images.train_labels) == set(stream.images.test_labels) == set(TUNING[name])
     others = build(name)
     assert all(classes(others, task) <= set(TRAINING[name]) for task in range(17))
-    assert set(others._images.train_labels) == set(TRAINING[name])
+    assert set(others.images.train_labels) == set(TRAINING[name])
 
 
 @pytest.mark.parametrize(("name", "each"), [("split-cifar", CIFAR_TRAIN), ("split-cub", CUB_TRAIN)])

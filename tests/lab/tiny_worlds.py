@@ -64,10 +64,10 @@ class Tiny(Stream):
             torch.from_numpy(inputs).to(self.device), torch.from_numpy(labels).to(self.device)
         )
 
-    def _training_examples(self, task):
+    def training_examples(self, task):
         return self._deal("training", task, self.examples)
 
-    def _joint_examples(self, part):
+    def joint_examples(self, part):
         return self._deal("training", part, self.examples)
 
     def test(self, task, *, curve=False):  # noqa: ARG002

@@ -40,6 +40,12 @@ def setting(
     return dataclasses.field(default=default, metadata=marks | bounds)
 
 
+def other_default(kind: type[Settings], name: str, default: Any) -> Any:  # noqa: ANN401
+    """Declare a field of another class of settings again, with a default of its own."""
+    (held,) = (item for item in dataclasses.fields(kind) if item.name == name)
+    return dataclasses.field(default=default, metadata=held.metadata)
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """A set of named values, each of its field's type and within its bounds.

@@ -9,7 +9,15 @@ from engram.memory.columns import Ragged
 from engram.memory.examples import Erasure, Example, Sample
 from engram.memory.ledger import Ledger
 from engram.memory.memory import Memory
-from engram.memory.policies import ClassRing, ClassSample, Fifo, Policy, Reservoir
+from engram.memory.policies import (
+    ClassRing,
+    ClassSample,
+    Fifo,
+    Policy,
+    Reservoir,
+    Selective,
+    register,
+)
 from engram.memory.ragged import RaggedStorage
 from engram.memory.slots import Moves
 from engram.memory.storage import IndexStorage, TensorStorage
@@ -30,7 +38,9 @@ __all__ = [
     "RaggedStorage",
     "Reservoir",
     "Sample",
+    "Selective",
     "TensorStorage",
+    "register",
 ]
 
 old_pickles.register()

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, shown, unknown
@@ -138,6 +139,8 @@ class Metadata(NamedTuple):
     tags: list[Tags | None]
     measures: Mapping[str, list[float]] = MappingProxyType({})
     """Those of weights, times and sizes that there are."""
+    described: NDArray[np.float32] | None = None
+    """What a policy that looks at the examples says of each, [B, k]."""
 
 
 def checked_metadata(

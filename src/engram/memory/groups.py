@@ -7,11 +7,13 @@ one makes room in a full memory. What they change they note in a journal.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeAlias
 
 from engram.memory.examples import Id
 from engram.memory.journal import Journal
+from engram.memory.selection import Descriptions
 
 Key: TypeAlias = tuple[int, int]
 """A task and a label."""
@@ -107,18 +109,73 @@ class Uniform:
         self.seen = max(rest, round(self.seen * rest / size))
 
 
-Group: TypeAlias = Ring | Uniform
+class Selected:
+    """Those that a policy has let stay, which looks at what is in them (`Selective`)."""
+
+    __slots__ = ("_descriptions", "limit", "members", "seen", "turn")
+
+    def __init__(
+        self,
+        descriptions: Descriptions,
+        limit: int,
+        seen: int = 0,
+        members: Iterable[Id] = (),
+    ) -> None:
+        self._descriptions = descriptions
+        self.limit = limit
+        self.seen = seen
+        self.turn = 0
+        self.members = list(members)
+
+    def exchange(self, candidate: Id, chance: float, journal: Journal) -> Id | None:
+        """Take in the candidate for the one that leaves, which is returned: None if it is that."""
+        members = self.members
+        journal.append((_undo_counts, self, self.seen, self.limit))
+        self.seen += 1
+        place = self._descriptions.leaving([*members, candidate], chance)
+        if place == len(members):
+            return None
+        leaving = members[place]
+        journal.append((members.__setitem__, place, leaving))
+        members[place] = candidate
+        return leaving
+
+    def evict(self, chance: float, journal: Journal) -> Id:
+        """Give up the member that leaves."""
+        members = self.members
+        place = self._descriptions.leaving(members, chance)
+        journal.append((_undo_eviction, members, len(members), place, members[place], members[-1]))
+        members[place], members[-1] = members[-1], members[place]
+        return members.pop()
+
+    def discard(self, leaving: set[Id]) -> None:
+        """Forget these members, as if they had never come."""
+        self.members = [member for member in self.members if member not in leaving]
+        self.seen -= len(leaving)
+
+    grow_old = discard
+
+
+Group: TypeAlias = Ring | Uniform | Selected
 Members: TypeAlias = deque[Id] | list[Id]
 
 
 class Groups:
     """All groups, and at any time the largest: every operation on one member is O(1)."""
 
-    def __init__(self, uniform: bool, limit: int, journal: Journal) -> None:
+    def __init__(
+        self,
+        uniform: bool,
+        limit: int,
+        journal: Journal,
+        descriptions: Descriptions | None = None,
+    ) -> None:
         self.limit = limit
         self._journal = journal
         self._turns = 0
-        self._kind: type[Ring] | type[Uniform] = Uniform if uniform else Ring
+        self._kind: Callable[..., Group] = Uniform if uniform else Ring
+        if descriptions is not None:
+            self._kind = partial(Selected, descriptions)
         self.by_key: dict[Key, Group] = {}
         # An OrderedDict, for a plain dict finds its first key only by passing all deleted ones.
         self._by_size: dict[int, OrderedDict[Key, Group]] = {}
@@ -211,7 +268,7 @@ def _undo_ring(ring: Ring, seen: int, oldest: Id, candidate: Id | None) -> None:
         members.appendleft(oldest)
 
 
-def _undo_counts(uniform: Uniform, seen: int, limit: int) -> None:
+def _undo_counts(uniform: Uniform | Selected, seen: int, limit: int) -> None:
     """Undo what an exchange did, but for the member that left."""
     uniform.seen, uniform.limit = seen, limit
 

@@ -34,6 +34,7 @@ from engram.memory.groups import Group, Groups, Key
 from engram.memory.journal import Journal, deep_copy, new_lock, refuse_within, undo
 from engram.memory.policies import (
     Policy,
+    Selective,
     check_policy,
     natural,
     policy_in_words,
@@ -42,6 +43,7 @@ from engram.memory.policies import (
 )
 from engram.memory.resizing import Kept, choose
 from engram.memory.sampling import draw
+from engram.memory.selection import Described, Descriptions
 from engram.memory.slots import (
     MEASURES,
     Candidate,
@@ -85,6 +87,8 @@ class Ledger:
     _newest: float | None = None  # of the tasks or times that have come
     _max_bytes: int | None = None
 
+    _descriptions: Descriptions | None = None  # of a policy that looks at the examples
+
     def __init__(
         self,
         policy: Policy,
@@ -114,7 +118,9 @@ class Ledger:
         a task taken up again), and where an id comes back as another class.
         """
         self._slots = SlotTable(self.journal)
-        self._groups = Groups(policy.uniform, policy.group_limit, self.journal)
+        if isinstance(policy, Selective):
+            self._descriptions = Descriptions(policy, self.journal)
+        self._groups = Groups(policy.uniform, policy.group_limit, self.journal, self._descriptions)
         self._max_examples: int | None = None
         if max_examples is not None:
             self.restrict(max_examples)
@@ -268,11 +274,12 @@ class Ledger:
         weights: Numbers | None = None,
         times: float | Numbers | None = None,
         sizes: list[int] | None = None,
+        described: Described | None = None,
     ) -> Metadata:
         """Return what `add` would enter, or refuse it; nothing has changed yet."""
         batch = checked_metadata(
             tasks, labels, ids, tags, count, weights=weights, times=times, sizes=sizes
-        )
+        )._replace(described=described)
         if batch.tasks:
             self.check(batch)
         return batch
@@ -285,6 +292,8 @@ class Ledger:
                 f"{type(self.policy).__name__} keeps examples by class; give labels, "
                 "a one-dimensional integer tensor."
             )
+        if self._descriptions is not None:
+            self._check_described(batch.described)
         held = self._slots
         differ = has_tasks != held.has_tasks, has_labels != held.has_labels
         if True in differ and held.ids:
@@ -295,6 +304,21 @@ class Ledger:
             )
         if self._age is not None:
             self._age.check(batch)
+
+    def _check_described(self, described: Described | None) -> None:
+        """Refuse a batch that is not described, or otherwise than the examples held."""
+        if described is None:
+            raise EngramError(
+                f"{type(self.policy).__name__} looks at the examples; give `described`, what it "
+                "says of each."
+            )
+        assert self._descriptions is not None
+        held = self._descriptions.length
+        if held not in (None, described.shape[1]):
+            raise EngramError(
+                f"{type(self.policy).__name__} describes an example by {described.shape[1]} "
+                f"numbers, and those held by {held}."
+            )
 
     # Changes, each whole: made to its end, or undone.
 
@@ -308,6 +332,7 @@ class Ledger:
         count: int | None = None,
         weights: Numbers | None = None,
         times: float | Numbers | None = None,
+        described: Described | None = None,
     ) -> Indices:
         """Return each example's slot, -1 where it was not kept or a later one of the batch took it.
 
@@ -318,7 +343,14 @@ class Ledger:
         with self.lock:
             self.finish()
             batch = self.prepare(
-                tasks, labels, ids, tags, count=count, weights=weights, times=times
+                tasks,
+                labels,
+                ids,
+                tags,
+                count=count,
+                weights=weights,
+                times=times,
+                described=described,
             )
             return self._change(lambda: np.array(self.file(batch), np.int64))
 
@@ -523,13 +555,17 @@ class Ledger:
             self._drawn += count
             chances = self._generator.random(count).tolist()
         ids = self._numbered(batch.ids, count)
-        candidates = zip(
+        candidates: Iterable[Candidate] = zip(
             range(count), ids, batch.tasks, batch.labels, batch.tags, chances, strict=True
         )
         self._slots.expect_measures(batch.measures, count)
         if self._age is not None:
-            candidates = self._age_by_one_batch(self._age, batch, candidates)  # type: ignore[assignment]
+            candidates = self._age_by_one_batch(self._age, batch, candidates)
+        if self._descriptions is not None and batch.described is not None:
+            candidates = self._descriptions.entering(candidates, batch.described)
         self._offer(candidates if batch.ids is None else self._new(candidates))
+        if self._descriptions is not None:
+            self._descriptions.keep(self._slots.slot_of)
         slots, self.moves = self._slots.settle(count)
         if self.policy.include_current or self.moves is not None:
             self._by_task = None
@@ -566,6 +602,8 @@ class Ledger:
     def release(self, leaving: Sequence[Id]) -> Moves | None:
         """Let examples leave that may come again, within a change that has begun."""
         self._discard(leaving)
+        if self._descriptions is not None:
+            self._descriptions.keep(self._slots.slot_of)
         self._by_task = None
         _, self.moves = self._slots.settle(0)
         return self.moves
@@ -714,7 +752,9 @@ class Ledger:
             rows.append((task, label, group.limit, group.seen, len(group.members)))
             members += [slots.slot_of[id] for id in group.members]
         tags = {slot: dict(own) for slot, own in enumerate(slots.tags) if own is not None}
+        described = self._descriptions
         return {
+            **({} if described is None else {"described": described.by_slot(slots.ids)}),
             "max_examples": self._max_examples,
             "sealed": slots.sealed,
             "tasks": slots.tasks.copy(),
@@ -775,6 +815,8 @@ class Ledger:
         slots.expect(ids)
         for slot, (id, task, label) in enumerate(zip(ids, tasks, labels, strict=True)):
             slots.append((slot, id, task, label, tags.get(slot), 0.0))
+        if self._descriptions is not None:
+            refuse_unless("described", self._descriptions.restore(ids, state["described"]))
         slots.settle(len(ids))
         slots.sealed = sealed
 

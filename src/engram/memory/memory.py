@@ -50,9 +50,10 @@ from engram.memory.files import (
 )
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
-from engram.memory.policies import Policy, natural, policy_from_json, positive
+from engram.memory.policies import Policy, Selective, natural, policy_from_json, positive
 from engram.memory.ragged import RaggedStorage
 from engram.memory.sampling import Draws, draw, draw_weighted, spread
+from engram.memory.selection import describe
 from engram.memory.slots import MEASURES, Indices, Moves
 from engram.memory.storage import IndexStorage, Staged, TensorStorage
 
@@ -405,8 +406,19 @@ class Memory:
             labels = self.storage.labels(batch) if labels is None else labels
             size = len(tensors[0])
             sizes = None if self.max_bytes is None else self.storage.sizes(tensors)
+            described = None
+            if isinstance(self.policy, Selective) and size:
+                described = describe(self.policy, batch, size)
             metadata = self._ledger.prepare(
-                tasks, labels, ids, tags, count=size, weights=weights, times=times, sizes=sizes
+                tasks,
+                labels,
+                ids,
+                tags,
+                count=size,
+                weights=weights,
+                times=times,
+                sizes=sizes,
+                described=described,
             )
             if sizes is not None:
                 _check_budget(self.max_bytes, max(sizes, default=0))

@@ -9,9 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
-from engram.errors import EngramError, shown
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engram.errors import EngramError, shown, unknown
+from engram.plugins import Registry
 
 _MOST = 2**63  # what an integer of an array can hold is less
 
@@ -60,6 +65,52 @@ class Policy(ABC):
     @abstractmethod
     def group_limit(self) -> int:
         """The most examples that one group may hold."""
+
+
+class Selective(Policy):
+    """A policy that looks at the examples: the base of those that choose by what is in them.
+
+    When an example comes it is described by a few numbers, which are kept with it and saved with
+    the memory. Where a group is full, the policy is shown the descriptions of its members and, as
+    the last one, of the candidate, and says which of them leaves. With the same descriptions and
+    the same chance it must say the same.
+
+    >>> @dataclass(frozen=True)
+    ... class Bright(Selective):
+    ...     '''The brightest of each class.'''
+    ...     per_class: int
+    ...     by_class = include_current = True
+    ...     group_limit = property(lambda self: self.per_class)
+    ...     def describe(self, batch):
+    ...         return batch[0].float().flatten(1).mean(1, keepdim=True)
+    ...     def leaving(self, described, chance):
+    ...         return described[:, 0].argmin()
+    >>> import torch
+    >>> from engram.memory import Memory
+    >>> memory = Memory(Bright(2))
+    >>> images = torch.tensor([[0.2], [0.9], [0.1], [0.5]])
+    >>> memory.add((images, torch.tensor([3, 3, 3, 3])))
+    >>> sorted(memory.sample(2).ids)
+    [1, 3]
+    """
+
+    uniform: ClassVar[bool] = False
+
+    @abstractmethod
+    def describe(self, batch: Any) -> Tensor:  # noqa: ANN401 (whatever was added)
+        """Return what is to be known of each example, [B, k], floats.
+
+        ``batch`` is what was given to `Memory.add`; in benchmark runs the pair of the inputs, as
+        the network sees them, and the labels.
+        """
+
+    @abstractmethod
+    def leaving(self, described: NDArray[np.float32], chance: float) -> int:
+        """Return which of the examples [n, k] leaves, the last one being the candidate.
+
+        In a memory that is full before a group is, a group is asked for one of its members alone.
+        ``chance`` is a uniform draw from [0, 1).
+        """
 
 
 @dataclass(frozen=True)
@@ -149,6 +200,74 @@ class Fifo(_Pooled):
 
 
 _OURS = {policy.__name__: policy for policy in (ClassRing, ClassSample, Reservoir, Fifo)}
+
+
+def _check_class(name: str, value: object) -> type[Policy]:
+    if not (isinstance(value, type) and issubclass(value, Policy)):
+        raise EngramError(f"The policy {shown(name)} must be a class that extends Policy.")
+    if not dataclasses.is_dataclass(value):
+        raise EngramError(f"The policy {value.__name__} must be a frozen dataclass.")
+    return value
+
+
+POLICIES: Registry[type[Policy]] = Registry("policies", "policy", _check_class)
+
+
+def register(name: str, policy: type[Policy]) -> None:
+    """Make a policy known by a name, for ``--set memory=NAME``: a class that extends `Policy`."""
+    POLICIES.add(name, policy, module=getattr(policy, "__module__", ""))
+
+
+register("ring", ClassRing)
+register("sample", ClassSample)
+register("reservoir", Reservoir)
+register("fifo", Fifo)
+
+
+def policy_named(text: str, **given: int) -> Policy:
+    """Return the policy of a name, with what is given where it has such a field.
+
+    Its other fields may be set behind commas.
+
+    >>> policy_named("ring", per_class=5, capacity=100)
+    ClassRing(per_class=5, include_current=False)
+    >>> policy_named("ring,include_current=true", per_class=5)
+    ClassRing(per_class=5, include_current=True)
+    """
+    name, *parts = text.split(",")
+    kind: Any = POLICIES.find(name)
+    if kind is None:
+        raise unknown("value of memory", name, POLICIES.names())
+    hints = get_type_hints(kind)
+    known = [item.name for item in dataclasses.fields(kind) if item.init]
+    values: dict[str, Any] = {name: number for name, number in given.items() if name in known}
+    for part in parts:
+        field, equals, value = part.partition("=")
+        if field not in known or field in given:
+            raise unknown(f"field of the policy {name!r}", field, set(known) - given.keys())
+        values[field] = _parsed(f"{name},{field}", value if equals else "", hints[field])
+    missing = dataclasses.MISSING
+    for item in dataclasses.fields(kind):
+        needed = item.init and item.default is missing and item.default_factory is missing
+        if needed and item.name not in values:
+            raise EngramError(
+                f"The policy {name!r} needs {item.name}: memory={name},{item.name}=…."
+            )
+    made: Policy = kind(**values)
+    check_policy(made)
+    return made
+
+
+def _parsed(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401
+    if kind is bool and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    with suppress(ValueError):
+        if kind in (int, float):
+            return kind(text)
+    if kind is str and text:
+        return text
+    wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "a text")
+    raise EngramError(f"{name} must be {wanted}, not {shown(text)}.")
 
 
 def check_policy(policy: object) -> None:

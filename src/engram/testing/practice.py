@@ -75,14 +75,16 @@ class Practice(Stream):
         """Refuse."""
         raise AssertionError(f"asks the stream for the test examples of task {task}.")
 
-    def _training_examples(self, task: int) -> NoReturn:
+    def training_examples(self, task: int) -> NoReturn:
+        """Refuse."""
         raise AssertionError(
             f"asks the stream for the training examples of task {task}: a method is shown each "
             "example once, and finds a finished task in FinishedTask alone."
         )
 
-    def _joint_examples(self, part: int) -> NoReturn:
-        self._training_examples(part)
+    def joint_examples(self, part: int) -> NoReturn:
+        """Refuse."""
+        self.training_examples(part)
 
     def _draw(self, seed: int, task: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         source = generator(seed, "practice", task)

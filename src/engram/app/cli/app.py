@@ -20,6 +20,8 @@ from engram.app.cli.options import (
     ExecutorOption,
     GpusOption,
     JsonOption,
+    NetworkOption,
+    NetworkSetOption,
     PluginOption,
     SetOption,
     SharedOption,
@@ -85,6 +87,8 @@ def tune(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -120,6 +124,8 @@ def tune(
             device,
             deterministic,
             tuple(map(str, plugins or ())),
+            network,
+            tuple(network_settings or ()),
         )
         code = choose(
             request,
@@ -148,6 +154,15 @@ def reproduce(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="A Python file that the study names a network of, and that may be executed.",
+        ),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     dry_run: Annotated[
@@ -189,6 +204,9 @@ def reproduce(
                 slurm,
             ),
             plugins=tuple(map(str, plugins or ())),
+            network=network,
+            network_settings=tuple(network_settings or ()),
+            trust=tuple(trust or ()),
         )
         raise typer.Exit(code)
 
@@ -259,6 +277,29 @@ def report(
         write_page(store, out=out)
 
 
+@app.command("list")
+def list_(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND]...",
+            help="These alone: rules, policies, methods, benchmarks, networks.",
+        ),
+    ] = None,
+    plugins: PluginOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List rules, policies, methods, benchmarks and networks, ours and those of plugins.
+
+    The list says where each comes from; a rule of a plugin's is a method too.
+    """
+    with one_sentence():
+        with importing():
+            from engram.app.cli.listing import list_kinds
+        use_plugins(plugins)
+        list_kinds(kinds or [], as_json=json)
+
+
 @data_app.callback(invoke_without_command=True)
 def _listing(context: typer.Context, data: DataOption = None, json: JsonOption = False) -> None:
     """List the data sets, or fetch one.
@@ -300,7 +341,7 @@ def bench(
         typer.Argument(
             metavar="[TABLE]...",
             help="Measure these alone: stacks, searches, captured, replays, images, determinism "
-            "(GPU); steps, methods (CPU).",
+            "(GPU); steps, methods (CPU); networks (both).",
         ),
     ] = None,
     device: DeviceOption = "auto",

@@ -61,7 +61,8 @@ class TunedSettings:
 
 def _is_for(choice: runs.Choice, spec: Spec) -> bool:
     names = choice.identity["benchmark"], choice.identity["method"]
-    return names == (spec.benchmark, spec.method)
+    network = None if spec.network is None else spec.network.identity
+    return names == (spec.benchmark, spec.method) and choice.identity.get("network") == network
 
 
 def _announce(method: str, chosen: runs.Choice, choices: int, *, fewer: bool) -> None:

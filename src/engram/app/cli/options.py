@@ -56,6 +56,23 @@ PluginOption = Annotated[
         "often as you like.",
     ),
 ]
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="FILE.py:NAME",
+        help="A network in the place of the benchmark's: a class or function (shape, outputs) of a "
+        "Python file, which is executed; or a registered name, such as mlp.",
+    ),
+]
+NetworkSetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--network-set",
+        metavar="KEY=VALUE",
+        help="An argument that the network is made with, as often as you like.",
+    ),
+]
 CHECKPOINT_EVERY = 60.0
 ExecutorOption = Annotated[
     str | None,

@@ -19,6 +19,7 @@ from engram.app.cli.options import CHECKPOINT_EVERY
 from engram.app.cli.process import on_stop
 from engram.app.cli.progress import training
 from engram.app.cli.report import write_page
+from engram.app.cli.requests import network_given, network_words
 from engram.app.studies import Planned, Study, Timings, plan, read_study, taken
 from engram.app.terminal import one_line
 from engram.errors import EngramError
@@ -40,16 +41,20 @@ def reproduce(
     checkpoint_every: float = CHECKPOINT_EVERY,
     cluster: Callable[[runs.Cluster], runs.Cluster] = lambda studys: studys,
     plugins: Sequence[str] = (),
+    network: str | None = None,
+    network_settings: Sequence[str] = (),
+    trust: Sequence[Path] = (),
 ) -> int:
     """Run what the store has not of a study, then write the report; return the exit code.
 
     What has no data is named and left out. With ``dry_run`` nothing is run: it is listed. What the
-    study says of a cluster, ``cluster`` may change.
+    study says of a cluster, ``cluster`` may change. A ``network`` is for the runs that the study
+    names none for; a file that it names one of is executed only if it is among those to ``trust``.
     """
     if seeds is not None:
         runs.check_seeds(seeds)
     runs.check_interval(checkpoint_every)
-    study = read_study(target)
+    study = read_study(target, trust).with_network(network_given(network, network_settings))
     where = cluster(study.cluster)
     place = where.device(device)
     _check_size(study, seeds)
@@ -63,7 +68,12 @@ def reproduce(
     absent = _announce(planned, study.title)
     if len(absent) == len(planned):
         return 1
-    command = _command(target, seeds, device, plugins)
+    for spec in {each.spec.network: each.spec for each in planned if each.units}.values():
+        protocol.check_network(spec)
+    more = [word for file in plugins for word in ("--plugin", file)]
+    more += network_words(network, network_settings)
+    more += [word for file in trust for word in ("--trust", str(file))]
+    command = _command(target, seeds, device, more)
     with runs.Store(store) as opened, training(units, checkpoint_every, where) as listener:
         failures = runs.execute(
             units,
@@ -123,10 +133,9 @@ def _missing(planned: Sequence[Planned]) -> int:
     return sum(each.missing for each in planned)
 
 
-def _command(target: str, seeds: int | None, device: str, plugins: Sequence[str]) -> str:
-    more = [] if seeds is None else ["--seeds", str(seeds)]
-    more += [word for file in plugins for word in ("--plugin", file)]
-    return shlex.join(["engram", "reproduce", target, *more, "--device", device])
+def _command(target: str, seeds: int | None, device: str, more: Sequence[str]) -> str:
+    count = [] if seeds is None else ["--seeds", str(seeds)]
+    return shlex.join(["engram", "reproduce", target, *count, *more, "--device", device])
 
 
 class _Durations:

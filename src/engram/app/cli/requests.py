@@ -15,6 +15,7 @@ from engram.errors import EngramError, unknown
 from engram.lab import protocol
 
 if TYPE_CHECKING:
+    from engram.lab.networks import NetworkSource
     from engram.lab.protocol import Spec
 
 
@@ -34,6 +35,8 @@ class Request:
     deterministic: bool = False
     plugins: tuple[str, ...] = ()
     passes: int = 1
+    network: str | None = None
+    network_settings: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -60,6 +63,8 @@ class TuningRequest:
     device: str = "auto"
     deterministic: bool = False
     plugins: tuple[str, ...] = ()
+    network: str | None = None
+    network_settings: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -81,9 +86,26 @@ def _command_line(
     words += more
     for file in request.plugins:
         words += ["--plugin", file]
+    words += network_words(request.network, request.network_settings)
     for setting in request.settings:
         words += ["--set", setting]
     return shlex.join([*words, "--device", request.device])
+
+
+def network_words(network: str | None, settings: Sequence[str]) -> list[str]:
+    """Return what is typed for a network and the arguments that it is made with."""
+    words = [] if network is None else ["--network", network]
+    return words + [word for setting in settings for word in ("--network-set", setting)]
+
+
+def network_given(network: str | None, settings: Sequence[str]) -> NetworkSource | None:
+    """Return the network that was typed, or None for the benchmark's own."""
+    arguments = parse_settings(settings, "--network-set")
+    if network is None:
+        if arguments:
+            raise EngramError("--network-set is an argument of a network: give --network too.")
+        return None
+    return protocol.network_source(network, arguments)
 
 
 def specify(request: Request) -> list[Spec]:
@@ -119,6 +141,7 @@ def _specify(request: Request, method: str, overrides: Mapping[str, str]) -> Spe
         examples=request.examples,
         overrides=overrides,
         passes=request.passes,
+        network=network_given(request.network, request.network_settings),
     )
 
 
@@ -152,14 +175,14 @@ def _check_methods(methods: Sequence[str]) -> None:
             raise EngramError(f"The method {method!r} is named twice.")
 
 
-def parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Return what ``--set`` was given, by key."""
+def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, str]:
+    """Return what an option, ``--set`` unless given, was given by key."""
     settings: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals):
-            raise EngramError(f"--set takes KEY=VALUE, not {text!r}.")
+            raise EngramError(f"{option} takes KEY=VALUE, not {text!r}.")
         if key in settings:
-            raise EngramError(f"--set gives {key!r} twice.")
+            raise EngramError(f"{option} gives {key!r} twice.")
         settings[key] = value
     return settings

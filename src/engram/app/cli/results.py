@@ -143,7 +143,7 @@ def verify(path: Path, *, export: Path | None, others: Mapping[str, object]) -> 
 def write_csv(rows: Sequence[runs.Row]) -> None:
     """Print a line for each run, the newest of those that are the same; see `plain_cell`."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    receipts = ("seconds", "device", "created", "failure", "data", "address")
+    receipts = ("seconds", "device", "created", "failure", "data", "address", "network")
     writer.writerow([*_ABOUT, "settings", "seed", *_MEASURES, *receipts])
     for summary in report.summarise(rows):
         for row in summary.rows:
@@ -159,6 +159,7 @@ def write_csv(rows: Sequence[runs.Row]) -> None:
                 row.outcome["failure"] or "",
                 row.identity.get("data", ""),
                 row.address,
+                report.network_label(network) if (network := row.identity.get("network")) else "",
             ]
             writer.writerow(map(plain_cell, cells))
 

@@ -21,6 +21,8 @@ from engram.app.cli.options import (
     ExecutorOption,
     GpusOption,
     JsonOption,
+    NetworkOption,
+    NetworkSetOption,
     PluginOption,
     SetOption,
     SharedOption,
@@ -68,6 +70,8 @@ def run(
     device: DeviceOption = "auto",
     data: DataOption = None,
     plugins: PluginOption = None,
+    network: NetworkOption = None,
+    network_settings: NetworkSetOption = None,
     store: StoreOption = DEFAULT_STORE,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     deterministic: DeterministicOption = False,
@@ -125,6 +129,8 @@ def run(
             deterministic,
             tuple(map(str, plugins or ())),
             passes,
+            network,
+            tuple(network_settings or ()),
         )
         if help_settings:
             list_settings(request, as_json=json)
@@ -147,6 +153,8 @@ def run(
             for identity in [spec.identity() for spec in specs]
             for seed in range(seeds)
         ]
+        for spec in specs:
+            protocol.check_network(spec)
         with runs.Store(store) as opened:
             units = runs.plan_units(
                 specs,

@@ -17,13 +17,21 @@ from engram.app.cli.choices import score_text, values_text, with_store
 from engram.app.cli.console import print_json, stdout_console
 from engram.app.cli.options import CHECKPOINT_EVERY
 from engram.app.cli.progress import training
-from engram.app.cli.requests import TuningRequest, parse_settings
+from engram.app.cli.requests import (
+    TuningRequest,
+    network_given,
+    network_words,
+    parse_settings,
+)
 from engram.app.terminal import one_line
 from engram.errors import EngramError
 from engram.lab import protocol
 
 if TYPE_CHECKING:
     from engram.lab.protocol import Spec
+
+
+_SEARCHED = ("benchmark", "method", "network")  # what settings are chosen for
 
 
 def tune(
@@ -47,10 +55,12 @@ def tune(
         examples=request.examples,
         passes=request.passes,
         overrides=parse_settings(request.settings),
+        network=network_given(request.network, request.network_settings),
     )
     device = cluster.device(request.device)
     runs.check_disk(store, specs[0].tasks, request.seeds * len(specs))
     specs[0].identity()  # missing data is reported before there is a store
+    protocol.check_network(specs[0])
     with runs.Store(store) as opened:
         seeds = range(request.seeds)
         units = runs.plan_units(
@@ -78,6 +88,7 @@ def tune(
         choice = _choose(specs, seeds, opened, request.command)
         _keep(choice, opened)
     words = ["engram", "run", request.benchmark, request.method, "--tuned"]
+    words += network_words(request.network, request.network_settings)
     _print(choice, with_store(words, store), as_json)
     return 0
 
@@ -113,11 +124,11 @@ def _common(spec: Spec) -> dict[str, Any]:
 
 def _keep(choice: runs.Choice, store: runs.Store) -> None:
     """Store a choice, unless nothing has changed since the last one."""
-    ours = choice.identity["benchmark"], choice.identity["method"]
+    ours = [choice.identity.get(name) for name in _SEARCHED]
     earlier = [
         (each.identity, each.trials)
         for each in store.choices()
-        if (each.identity["benchmark"], each.identity["method"]) == ours
+        if [each.identity.get(name) for name in _SEARCHED] == ours
     ]
     if earlier[-1:] != [(choice.identity, choice.trials)]:
         store.add([choice])

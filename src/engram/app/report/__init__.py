@@ -5,7 +5,7 @@ from engram.app.report.claims import Claim, Part, Verdict, judge
 from engram.app.report.comparison import Comparison, compare
 from engram.app.report.estimates import Estimate, two_sided_p
 from engram.app.report.measures import Statistic, measure
-from engram.app.report.paper_defaults import PaperDefaults, value_text
+from engram.app.report.paper_defaults import PaperDefaults, network_label, value_text
 from engram.app.report.performance import (
     SPEED_TABLES,
     save_performance,
@@ -46,6 +46,7 @@ __all__ = [
     "judge",
     "majority_baseline",
     "measure",
+    "network_label",
     "printed",
     "read_stand_ins",
     "remarks",

@@ -91,6 +91,7 @@ def comparable(
         for other in others
         if data_name(one.identity) == data_name(other.identity)
         and precision(one) == precision(other)
+        and one.identity.get("network") == other.identity.get("network")
         and len(_differences(one, other)) >= 2
     ]
 

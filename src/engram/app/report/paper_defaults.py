@@ -13,6 +13,7 @@ from engram.app.report.stand_ins import data_name, is_other, short_data
 from engram.app.report.summary import Setting, Summary
 from engram.app.runs import canonical
 from engram.errors import EngramError
+from engram.plugins import loading_nothing
 
 if TYPE_CHECKING:
     from engram.lab.protocol import Spec
@@ -143,7 +144,8 @@ class PaperDefaults:
 
     def _specified(self, benchmark: str, method: str) -> Mapping[str, Any]:
         try:
-            spec = self._specify(benchmark, method)
+            with loading_nothing():  # a result's names are nobody's order to run code
+                spec = self._specify(benchmark, method)
         except EngramError:  # a result of another version's method: nothing is usual about it
             return {}
         usual: Mapping[str, Any] = json.loads(canonical(spec.description()))
@@ -167,13 +169,13 @@ def representatives(summaries: Sequence[Summary], defaults: PaperDefaults) -> di
 def was_typed(summary: Summary) -> bool:
     """Say whether there is no other command for these runs than the one that was typed.
 
-    Where one's own data lies, other weights, or a plugin's file is no part of what a result is
-    filed under.
+    Where one's own data lies, other weights, or a plugin's or a network's file is no part of what a
+    result is filed under.
     """
     data = data_name(summary.identity)
     return (
         is_other(data)
-        or "plugins" in summary.identity
+        or summary.identity.keys() & {"plugins", "network"} != set()
         or summary.setting.benchmark.endswith(f"-{data}")
     )
 
@@ -192,12 +194,13 @@ def value_text(value: Scalar) -> str:
 
 
 def _same_settings(usual: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether both are of the same split and settings, whatever the precision."""
+    """Whether both are of the same split, network and settings, whatever the precision."""
     ones, others = (
         {key: value for key, value in each.get("settings", {}).items() if key != PRECISION}
         for each in (usual, given)
     )
-    return ones == others and usual.get("split") == given.get("split")
+    rest = all(usual.get(name) == given.get(name) for name in ("split", "network"))
+    return ones == others and rest
 
 
 def _tried(summary: Summary, beside: Sequence[Summary]) -> set[str]:
@@ -213,8 +216,24 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings and whatever else is not in a table's own columns and headings."""
     apart = ("benchmark", "method", "tasks", "examples", "split", "data", "settings", "plugins")
     rest = {key: value for key, value in identity.items() if key not in apart}
+    if "network" in rest:
+        rest["network"] = network_label(rest["network"])
     plugins = {name: _short(source) for name, source in identity.get("plugins", {}).items()}
     return {**identity.get("settings", {}), **rest, **plugins}
+
+
+def network_label(network: Mapping[str, Any]) -> str:
+    """Return which network it was, in a word: its name, its version, its arguments.
+
+    >>> network_label({"name": "Tiny", "source": "sha256:86c9b187451f", "arguments": {"width": 8}})
+    'Tiny@86c9b187,width=8'
+    >>> network_label({"name": "mlp", "source": "engram 1", "arguments": {}})
+    'mlp'
+    """
+    source = str(network["source"])
+    version = "" if source.startswith("engram ") else f"@{_short(source)}"
+    arguments = (f"{name}={value}" for name, value in network["arguments"].items())
+    return ",".join([f"{network['name']}{version}", *arguments])
 
 
 def _short(source: str) -> str:

@@ -145,6 +145,18 @@ SPEED_TABLES: Mapping[str, SpeedTable] = {
             SpeedColumn("times MEGA-II", "{beside_mega:.2f}"),
         ),
     ),
+    "networks": SpeedTable(
+        "MEGA-II with a module in the place of the network that is written by hand",
+        (
+            SpeedColumn("network", "{network}", "text"),
+            SpeedColumn("precision", "{precision}", "text"),
+            SpeedColumn("module, ms a step", "{milliseconds:.3f}"),
+            SpeedColumn("by hand, ms", "{beside_milliseconds:.3f}"),
+            SpeedColumn("times as long", "{ratio:.2f}"),
+            _RANGE,
+            SpeedColumn("at most", "{bound:.1f}"),
+        ),
+    ),
     "versions": SpeedTable(
         "Steps before and after a change",
         (

@@ -28,6 +28,7 @@ _TITLE_WIDTH = 75  # letters that have room above the plot
 _KINDS = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": None}
 _WIDTH, _HEIGHT, _BAR = 7.0, 4.2, 0.19  # inches
 _LETTERS = 60  # that have room below a figure
+_LABEL_WIDTH = 40
 _LETTERS_PER_INCH = 15  # of the title
 
 
@@ -80,7 +81,8 @@ def _draw_plot(summaries: Sequence[Summary], defaults: PaperDefaults) -> Figure:
     for number, (summary, label) in enumerate(zip(summaries, labels, strict=True)):
         colour = _COLOURS[number % len(_COLOURS)]
         marker = _MARKERS[(number + number // len(_COLOURS)) % len(_MARKERS)]
-        _draw_curve(axes, summary, label=label, color=colour, marker=marker)
+        wrapped = textwrap.fill(label, _LABEL_WIDTH)  # it takes room from the curves
+        _draw_curve(axes, summary, label=wrapped, color=colour, marker=marker)
     axes.set_title(textwrap.fill(title, _TITLE_WIDTH), loc="left")
     axes.set_xlabel("tasks learned")
     axes.set_ylabel("average accuracy on them, %")
@@ -152,7 +154,7 @@ def _draw_lines(axes: Axes, chart: Chart, shown: Sequence[Series], lines: Sequen
             color=line.light,
             linestyle=_linestyle(line),
             linewidth=2.0 if line.leading else 1.2,
-            label=_plain(line.name),
+            label=textwrap.fill(_plain(line.name), _LABEL_WIDTH),
         )
         partial = [place for place in where if place in series.partial]
         points = [mean[place] for place in partial]

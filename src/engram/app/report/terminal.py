@@ -63,4 +63,6 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "seconds": summary.seconds,
         "device": summary.device,
     }
+    if "network" in summary.identity:
+        entry["network"] = summary.identity["network"]
     return {**entry, "failures": summary.failures} if summary.failures else entry

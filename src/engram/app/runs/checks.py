@@ -22,12 +22,14 @@ MOST = 2**63 - 1  # of anything that is counted, and of any whole number: SQLite
 
 _SPLITS = ("training", "tuning")
 _IDENTITY = {"benchmark": str, "method": str, "tasks": int, "examples": int, "settings": dict}
+_NETWORK = {"name": str, "source": str, "arguments": dict}
 _LATER = {
     "split": str,
     "passes": int,
     "numerics": list,
     "data": str,
     "plugins": dict,
+    "network": dict,
 }  # older results lack some
 
 
@@ -137,6 +139,9 @@ def check_identity(identity: object) -> dict[str, Any]:
         if not (re.fullmatch(r"[a-z]+/[a-z0-9]+(-[a-z0-9]+)*", name) and isinstance(source, str)):
             raise EngramError(f"identity.plugins holds {shown(name)}, not a plugin.")
     check_settings("identity", checked["settings"])
+    if "network" in checked:
+        typed("identity.network", checked["network"], _NETWORK)
+        check_settings("identity.network.arguments", checked["network"]["arguments"])
     return checked
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -15,8 +15,10 @@ from engram.app.runs import LOCAL, Cluster
 from engram.errors import EngramError, shown, unknown
 from engram.lab import protocol
 from engram.lab.settings import Scalar
+from engram.plugins import use_files
 
 if TYPE_CHECKING:
+    from engram.lab.networks import NetworkSource
     from engram.lab.protocol import Spec
 
 _ENDING = ".toml"
@@ -37,6 +39,8 @@ class Runs:
     tasks: int | None = None
     examples: int | None = None
     settings: Mapping[str, Scalar] = field(default_factory=dict)
+    network: str | None = None  # as --network takes it, a file beside the study's
+    network_settings: Mapping[str, Scalar] = field(default_factory=dict)
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
     specs: tuple[Spec, ...] = ()  # one for each method, once they have been checked
 
@@ -50,6 +54,18 @@ class Study:
     runs: tuple[Runs, ...]
     cluster: Cluster = LOCAL  # where they are trained, if nothing else is asked for
 
+    def with_network(self, network: NetworkSource | None) -> Study:
+        """Return the study with a network for the runs that name none."""
+        if network is None:
+            return self
+        changed = (
+            replace(each, specs=tuple(replace(spec, network=network) for spec in each.specs))
+            if each.network is None
+            else each
+            for each in self.runs
+        )
+        return replace(self, runs=tuple(changed))
+
 
 def study_names() -> list[str]:
     """Return the names of the paper's studies."""
@@ -58,15 +74,17 @@ def study_names() -> list[str]:
     )
 
 
-def read_study(target: str) -> Study:
+def read_study(target: str, trust: Sequence[Path] = ()) -> Study:
     """Return one of the paper's studies, by its name, or that of a file, by its path.
 
     What is wrong with it is said in one sentence, with the line, the field and what would be right.
+    A file that a study names a network of is executed when it is run: only those to ``trust`` may
+    be named.
     """
-    return _read(_source(target))
+    return _read(_source(target, trust))
 
 
-def _source(target: str) -> _Source:
+def _source(target: str, trust: Sequence[Path] = ()) -> _Source:
     if target in study_names():
         name = f"{target}{_ENDING}"
         return _Source(name, _FOLDER.joinpath(name).read_text("utf-8"))
@@ -74,7 +92,8 @@ def _source(target: str) -> _Source:
         names = [*study_names(), "the path of a .toml file"]
         raise unknown("study", target, names)
     try:
-        return _Source(target, Path(target).read_bytes().decode("utf-8-sig"))
+        text = Path(target).read_bytes().decode("utf-8-sig")
+        return _Source(target, text, frozenset(path.expanduser().resolve() for path in trust))
     except (OSError, ValueError) as error:  # a value: no name for a file, or no UTF-8 in it
         raise EngramError(f"{target!r} cannot be read: {error}.") from error
 
@@ -87,6 +106,11 @@ def _read(source: _Source) -> Study:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; [[[[…
         raise EngramError(f"{source.name} is not TOML: {error}.") from None
     _check_study(document, source)
+    for file in document.get("plugins", ()):
+        try:
+            use_files([Path(source.name).parent / file])
+        except EngramError as error:
+            raise source.error(error, "plugins", file) from error
     runs: list[Runs] = []
     for name in document.get("include", ()):
         if name not in study_names():
@@ -111,6 +135,7 @@ class _Source(NamedTuple):
 
     name: str
     text: str
+    trusted: frozenset[Path] = frozenset()  # files that may be executed
 
     def error(
         self,
@@ -179,6 +204,7 @@ _NUMBER = _Kind("a whole number of at least 1", _count)
 _STUDY = {
     "title": _TEXT,
     "include": _NAMES,
+    "plugins": _Kind("a list of files", _texts),
     "runs": _Kind("a list of tables, [[runs]]", lambda value: isinstance(value, list)),
     "executor": _Kind("a table, [executor]", lambda value: isinstance(value, dict)),
 }
@@ -214,6 +240,8 @@ _RUNS = {
     "tasks": _NUMBER,
     "examples": _NUMBER,
     "settings": _Kind("a table of settings", lambda value: isinstance(value, dict)),
+    "network": _TEXT,
+    "network_settings": _Kind("a table of arguments", lambda value: isinstance(value, dict)),
     "record_every": _NUMBER,
 }
 
@@ -259,11 +287,10 @@ def _as_runs(given: Any, number: int, source: _Source) -> Runs:  # noqa: ANN401
             raise source.error(unknown("field", name, _RUNS), name, entry=number)
         if not _RUNS[name].fits(value):
             raise source.error(_misfit(name, value, _RUNS[name]), name, entry=number)
-    for name, value in given.get("settings", {}).items():
-        if not _SETTING.fits(value):
-            raise source.error(
-                _misfit(name, value, _SETTING), name, entry=number, inside="settings"
-            )
+    for table in ("settings", "network_settings"):
+        for name, value in given.get(table, {}).items():
+            if not _SETTING.fits(value):
+                raise source.error(_misfit(name, value, _SETTING), name, entry=number, inside=table)
     for name in _NEEDED:
         if name not in given:
             raise source.error(f"{name} is missing: {_RUNS[name].wanted}.", name, entry=number)
@@ -291,8 +318,35 @@ def _checked(runs: Runs, number: int, source: _Source) -> Runs:
         if not any(name in names for names in known.values()):
             everything = set[str]().union(*known.values())
             raise mistake(unknown("setting", name, everything), name, inside="settings")
+    network = _network(runs, source, mistake)
     specs = tuple(_spec(runs, method, known[method], mistake) for method in known)
+    if network is not None:
+        specs = tuple(replace(spec, network=network) for spec in specs)
     return replace(runs, specs=specs)
+
+
+def _network(runs: Runs, source: _Source, mistake: _Mistake) -> NetworkSource | None:
+    """Return the network of an entry, or None for the benchmark's own."""
+    if runs.network is None:
+        if runs.network_settings:
+            raise mistake("they are those of a network, which is missing.", "network_settings")
+        return None
+    place, colon, name = runs.network.rpartition(":")
+    if place.endswith(".py"):
+        file = Path(source.name).parent / Path(place).expanduser()
+        if file.resolve() not in source.trusted:
+            raise mistake(
+                f"{place} would be executed, and is only if you say that you trust it: "
+                f"--trust {file}.",
+                "network",
+            )
+        place = str(file)
+    elif place:
+        raise mistake("network must be FILE.py:NAME or a registered name.", "network")
+    try:
+        return protocol.network_source(f"{place}{colon}{name}", runs.network_settings)
+    except EngramError as error:
+        raise mistake(error, "network") from None
 
 
 def _known(benchmark: str, method: str, mistake: _Mistake) -> set[str]:

@@ -34,7 +34,8 @@ def taken(rows: Iterable[Row]) -> list[Taken]:
     alike: dict[tuple[str, str, str, int, int], list[float]] = {}
     for row in rows:
         made = row.identity
-        if made.get("split", "training") == "training" and not row.outcome["failure"]:
+        usual = made.get("split", "training") == "training" and "network" not in made
+        if usual and not row.outcome["failure"]:
             names = made["benchmark"], made["method"]
             kind = (row.device, *names, made["tasks"], made["examples"])
             alike.setdefault(kind, []).append(row.seconds)
@@ -67,6 +68,8 @@ class Timings:
         the method on the benchmark that are nearest to it in examples, in proportion to these.
         Where there were four times as many, or a fourth, evaluation spoils the proportion: None.
         """
+        if spec.network is not None:  # it may take any time
+            return None
         identity = spec.identity()
         alike = self._seconds.get((identity["benchmark"], identity["method"]), {})
         if (spec.tasks, spec.examples) in alike:

@@ -21,6 +21,7 @@ from engram.lab.bench.cpu import (
     steps,
 )
 from engram.lab.bench.gpu import captured, determinism, images, replays, searches, stacks
+from engram.lab.bench.networks import on_cpu, on_gpu
 from engram.lab.bench.timing import clock_of, median, ratio, take_turns, timed
 from engram.lab.protocol import processor
 
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 Rows = list[dict[str, Any]]
-_CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods}
+_CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods, "networks": on_cpu}
 _GPU: dict[str, Callable[[str], Rows]] = {
     "stacks": stacks,
     "searches": searches,
@@ -57,6 +58,7 @@ _GPU: dict[str, Callable[[str], Rows]] = {
     "replays": replays,
     "images": images,
     "determinism": determinism,
+    "networks": on_gpu,
 }
 
 

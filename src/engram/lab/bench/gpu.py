@@ -18,6 +18,7 @@ from engram.lab.bench.sessions import (
     EXAMPLES,
     NAME,
     PRECISIONS,
+    Later,
     Noise,
     on_noise,
     permuted,
@@ -165,7 +166,7 @@ def replays(
                 loop.together = count
                 recording = _first_replay(session, count, device)
                 first = WARM_UP + count
-                taken = microseconds(_Later(session, first), len(loop) - first)
+                taken = microseconds(Later(session, first), len(loop) - first)
             rows.append(
                 {
                     "method": method,
@@ -179,16 +180,6 @@ def replays(
                 }
             )
     return rows
-
-
-class _Later:
-    """Steps from a number on, which are counted from 0."""
-
-    def __init__(self, session: BenchmarkSession, first: int) -> None:
-        self._session, self._first = session, first
-
-    def __call__(self, step: int, stop: int) -> int:
-        return self._session.take(step + self._first, stop + self._first) - self._first
 
 
 def _first_replay(session: BenchmarkSession, count: int, device: str) -> float:

@@ -31,13 +31,30 @@ def permuted(
     device: str = "cpu",
     precision: str = "float32",
     deterministic: bool = False,
+    network: str | None = None,
 ) -> Iterator[BenchmarkSession]:
-    """Yield the session of a method in R runs of so many tasks, each of so many examples."""
+    """Yield the session of a method in R runs of so many tasks, each of so many examples.
+
+    A ``network`` is a module in the place of the one that is written by hand.
+    """
     overrides = {"precision": precision}
-    spec = specify(NAME, method, tasks=tasks, examples=examples, overrides=overrides)
+    spec = specify(
+        NAME, method, tasks=tasks, examples=examples, overrides=overrides, network=network
+    )
     stream = build_stream(spec, range(runs), device)
     with benchmark_session(spec, stream, device=device, deterministic=deterministic) as session:
         yield session
+
+
+class Later:
+    """Steps from a number on, which are counted from 0."""
+
+    def __init__(self, session: BenchmarkSession, first: int) -> None:
+        self._session, self._first = session, first
+
+    def __call__(self, step: int, stop: int) -> int:
+        """Take a step, or several before ``stop``; return the number of the next."""
+        return self._session.take(step + self._first, stop + self._first) - self._first
 
 
 class Noise(NamedTuple):
@@ -76,10 +93,11 @@ def on_noise(
     tasks: int = 17,
     device: str = "cpu",
     deterministic: bool = False,
+    network: str | None = None,
 ) -> Iterator[BenchmarkSession]:
     """Yield the session of MEGA-II in R runs of a benchmark of images."""
     given = {**kind.overrides, "precision": precision}
-    spec = specify(kind.benchmark, "mega-ii", tasks=tasks, overrides=given)
+    spec = specify(kind.benchmark, "mega-ii", tasks=tasks, overrides=given, network=network)
     stream = benchmark(kind.benchmark).build(
         range(runs),
         tasks,

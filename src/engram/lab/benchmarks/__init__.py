@@ -10,6 +10,14 @@ from engram.lab.benchmarks.permuted_mnist import (
     mnist_checksums,
 )
 from engram.lab.benchmarks.registry import benchmark, names, register
+from engram.lab.benchmarks.split import (
+    ImageSettings,
+    Part,
+    SplitStream,
+    complete,
+    only,
+    shuffled_parts,
+)
 from engram.lab.benchmarks.stream import (
     OTHER,
     Batch,
@@ -28,19 +36,25 @@ __all__ = [
     "Batch",
     "Benchmark",
     "Examples",
+    "ImageSettings",
     "Mnist",
     "OwnBenchmark",
     "OwnSettings",
+    "Part",
     "PermutedMnist",
     "Preset",
+    "SplitStream",
     "Stream",
     "TestBatch",
     "benchmark",
     "check_each_seed",
     "check_tasks",
+    "complete",
     "from_tensors",
     "load_mnist",
     "mnist_checksums",
     "names",
+    "only",
     "register",
+    "shuffled_parts",
 ]

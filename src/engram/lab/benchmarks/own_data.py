@@ -164,12 +164,14 @@ class OwnStream(SplitStream):
         self._met: Tensor | None = None  # [classes], which classes were met; None: all
         super().__init__(own.examples, seeds, tasks, examples, tuning=False, device=device)
 
-    def _cut(self, seed: int) -> list[Part]:  # noqa: ARG002
+    def cut(self, seed: int) -> list[Part]:  # noqa: ARG002
+        """Return the tasks of one run."""
         return self._own_parts
 
-    def _training_examples(self, task: int) -> Examples:
+    def training_examples(self, task: int) -> Examples:
+        """Return the training examples of a task."""
         self._met = None if int(self._first.max()) <= task else self._first <= task
-        return super()._training_examples(task)
+        return super().training_examples(task)
 
     def outputs(self, labels: Tensor) -> Tensor | None:
         """Return the outputs of the classes met so far, or of each example's own task."""
@@ -219,7 +221,7 @@ class OwnStream(SplitStream):
 
     def held_out(self, tasks: Sequence[int]) -> Iterator[tuple[TestBatch, Mapping[int, int]]]:
         """Yield what is held out of the training of some tasks, one after the other."""
-        images = self._images.train_images
+        images = self.images.train_images
         for task in tasks:
             part = self._set_aside[task]
             for batch in self._batches(images, part.test, part.test_labels):
@@ -228,7 +230,7 @@ class OwnStream(SplitStream):
 
     def _read_tests(self, task: int) -> Iterator[TestBatch]:
         part = self._own_parts[task]
-        yield from self._batches(self._images.test_images, part.test, part.test_labels)
+        yield from self._batches(self.images.test_images, part.test, part.test_labels)
 
     def _batches(
         self, images: NDArray[Any], every: Numbers, outputs: Numbers
@@ -272,7 +274,6 @@ class OwnBenchmark(Benchmark):
     to read the data is a ``place`` (see `engram.lab.settings`), and the path is no part of it.
     """
 
-    like: str  # the paper's benchmark whose settings of the methods are the presets here
     size: Callable[[Any], tuple[int, int]]  # tasks, and the examples of the longest
     address: Callable[[str], str]
     tuning_tasks: int = 0  # nobody has tasks to spare

@@ -167,7 +167,8 @@ class PermutedMnist(Stream):
         order = generator(seed, f"{self._split} order", task).permutation(self.most_examples)
         return order[: self.examples]
 
-    def _training_examples(self, task: int) -> Examples:
+    def training_examples(self, task: int) -> Examples:
+        """Return the training examples of a task."""
         rows = np.stack([self._chosen(seed, task) for seed in self.seeds])
         order = torch.from_numpy(rows).to(self.device)
         inputs = torch.stack(
@@ -178,7 +179,8 @@ class PermutedMnist(Stream):
         )
         return Examples(inputs, self._labels[order])
 
-    def _joint_examples(self, part: int) -> Examples:
+    def joint_examples(self, part: int) -> Examples:
+        """Return a part of the union of all tasks."""
         runs = [self._joint_run(run, seed, part) for run, seed in enumerate(self.seeds)]
         inputs, labels = zip(*runs, strict=True)
         return Examples(torch.stack(inputs), torch.stack(labels))

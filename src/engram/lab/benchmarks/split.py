@@ -77,9 +77,9 @@ class SplitStream(Stream):
         super().__init__(seeds, tasks, examples)
         self.device = torch.device(device)
         self._split = "tuning" if tuning else "training"
-        self._images = images
+        self.images = images
         self.features = int(np.prod(images.train_images.shape[1:]))
-        self._parts = [self._cut(seed)[:tasks] for seed in seeds]
+        self._parts = [self.cut(seed)[:tasks] for seed in seeds]
         self._owners = self._draw_owners()  # [R, classes], the task an output is of, or -1
         self._tests: dict[int, list[TestBatch]] = {}
         self._test_rows = 0  # of several tasks at once; a CPU has one after the other
@@ -90,10 +90,10 @@ class SplitStream(Stream):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one image, or of a row of a table."""
-        return tuple(self._images.train_images.shape[1:])
+        return tuple(self.images.train_images.shape[1:])
 
     @abstractmethod
-    def _cut(self, seed: int) -> list[Part]:
+    def cut(self, seed: int) -> list[Part]:
         """Return the tasks of one run, at least as many as are asked for."""
 
     def _draw_owners(self) -> Tensor:
@@ -128,17 +128,19 @@ class SplitStream(Stream):
             unions.append((rows[order], labels[order]))
         return unions
 
-    def _training_examples(self, task: int) -> Examples:
+    def training_examples(self, task: int) -> Examples:
+        """Return the training examples of a task."""
         return self._read([self._chosen(run, task) for run in range(len(self.seeds))])
 
-    def _joint_examples(self, part: int) -> Examples:
+    def joint_examples(self, part: int) -> Examples:
+        """Return a part of the union of all tasks."""
         cut = [[np.array_split(half, self.tasks)[part] for half in run] for run in self._unions]
         return self._read([(rows, labels) for rows, labels in cut])
 
     def _read(self, runs: Sequence[tuple[Numbers, Numbers]]) -> Examples:
         if len({len(rows) for rows, _ in runs}) > 1:
             raise _one_by_one(len(runs))
-        images = [self._images.train_images[rows] for rows, _ in runs]
+        images = [self.images.train_images[rows] for rows, _ in runs]
         return Examples(self._put(images), self._put([labels for _, labels in runs]))
 
     def _put(self, runs: Sequence[NDArray[np.generic]]) -> Tensor:
@@ -173,7 +175,7 @@ class SplitStream(Stream):
         for start in range(0, labels.shape[1], _TEST_ROWS):
             at = slice(start, start + _TEST_ROWS)
             yield TestBatch(
-                self._put([self._images.test_images[part.test[at]] for part in parts]),
+                self._put([self.images.test_images[part.test[at]] for part in parts]),
                 torch.from_numpy(labels[:, at]).to(self.device),
                 weights=weights[:, at].to(self.device) if self.balanced else None,
             )

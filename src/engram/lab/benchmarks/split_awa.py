@@ -67,8 +67,9 @@ class SplitAwa(SplitStream):
         mine = only(load(_NAME), self._classes)
         super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
 
-    def _cut(self, seed: int) -> list[Part]:
-        images = self._images
+    def cut(self, seed: int) -> list[Part]:
+        """Return the tasks of one run."""
+        images = self.images
         drawn = _draw(seed, self._draws, self._classes, self.classes_per_task)
         uses = Counter(name for task in drawn for name in task)
         seen = Counter[int]()

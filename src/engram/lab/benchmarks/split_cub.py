@@ -69,8 +69,9 @@ class SplitCub(SplitStream):
         mine = only(images or load(_NAME), self._classes)
         super().__init__(mine, seeds, tasks, examples, tuning=tuning, device=device)
 
-    def _cut(self, seed: int) -> list[Part]:
-        parts = shuffled_parts(seed, self._images, self._classes, self.classes_per_task)
+    def cut(self, seed: int) -> list[Part]:
+        """Return the tasks of one run."""
+        parts = shuffled_parts(seed, self.images, self._classes, self.classes_per_task)
         return complete(parts, self.tasks, self.classes_per_task)
 
     def network(self) -> ResNet:

@@ -95,12 +95,12 @@ class Stream(ABC):
     def train(self, task: int) -> Examples:
         """Return the task's training examples. Asking again for the same task is an error."""
         self._serve_once(task, jointly=False)
-        return self._training_examples(task)
+        return self.training_examples(task)
 
     def train_jointly(self, part: int) -> Examples:
         """Return one of T equal parts of the shuffled union of all tasks, once."""
         self._serve_once(part, jointly=True)
-        return self._joint_examples(part)
+        return self.joint_examples(part)
 
     def _serve_once(self, task: int, *, jointly: bool) -> None:
         self._check_task(task)
@@ -120,10 +120,12 @@ class Stream(ABC):
             raise EngramError(f"task must be from 0 to {self.tasks - 1}, not {task}.")
 
     @abstractmethod
-    def _training_examples(self, task: int) -> Examples: ...
+    def training_examples(self, task: int) -> Examples:
+        """Return the training examples of a task, in each run's order; `train` serves them once."""
 
     @abstractmethod
-    def _joint_examples(self, part: int) -> Examples: ...
+    def joint_examples(self, part: int) -> Examples:
+        """Return one of T equal parts of each run's shuffled union of all tasks."""
 
     @abstractmethod
     def test(self, task: int, *, curve: bool = False) -> Iterable[TestBatch]:
@@ -191,13 +193,14 @@ class Benchmark:
 
     name: str
     settings: type[Settings]
-    paper_tasks: int
+    paper_tasks: int  # unless it is said how many
     most_examples: int  # in one task
     build: Callable[..., Stream]
     checksum: Callable[[Any], str]
     most_tasks: int | None = None  # None: as many as are asked for
     tuning_tasks: int = 3
     stacks: int = 1  # the most runs of its network that train as one on a GPU
+    like: str | None = None  # the paper's whose settings of the methods are the presets here
     most_passes: int = 1  # over each task's examples, apart from tuning
 
 

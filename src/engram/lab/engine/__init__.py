@@ -10,6 +10,7 @@ from engram.lab.engine.cuda_graphs import (
     unchecked,
 )
 from engram.lab.engine.memory import Bank, ExampleStore
+from engram.lab.engine.optimizers import OptimizedRuns
 from engram.lab.engine.rows import ByRun, Objective, Rows, RuleByRun, absorbed, cross_entropy, gram
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "CudaGraphLoop",
     "ExampleStore",
     "Objective",
+    "OptimizedRuns",
     "Rows",
     "RuleByRun",
     "absorbed",

@@ -158,14 +158,14 @@ class CudaGraphFunction:
     puts something else in its place has to ``forget``.
     """
 
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., Tensor], *, capture: bool = True) -> None:
+        self._function, self._capture = function, capture
         self._graphs: dict[_Kind, _CapturedCall] = {}
         self._seen: Counter[_Kind] = Counter()
 
     def __call__(self, *given: Tensor) -> Tensor:
         """Return what the function does."""
-        if not given[0].is_cuda:
+        if not (given[0].is_cuda and self._capture):
             return self._function(*given)
         kind = tuple((tensor.shape, tensor.dtype) for tensor in given)
         if kind not in self._graphs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,11 @@ from engram.lab.engine.replay_plan import (
     read_growing,
     read_pooled,
 )
-from engram.memory import Ledger
+from engram.memory import Ledger, Selective
+from engram.memory.selection import describe
+
+_EXAMPLES = Examples._fields
+_DESCRIBED = 1_000  # examples that a policy describes at once
 
 
 class ExampleStore:
@@ -146,6 +151,7 @@ class Bank:
         self._capacity = capacity
         self._store: ExampleStore | None = None  # of capacity + N rows for each run
         self._staged = False  # whether the current task's examples are there
+        self._written: dict[str, Tensor] | None = None  # what a checkpoint has of theirs
         self._request: dict[str, Any] = {}  # the last call of plan(), and the ledgers before it
 
     @property
@@ -167,15 +173,29 @@ class Bank:
         staged = self._store.part(slice(self._capacity, None))
         for name, new in columns.items():
             staged[name].copy_(new)
+        for name, column in (self._written or {}).items():
+            staged[name].copy_(column)
+        self._written = None
         self._staged = True
         return Examples(staged["inputs"], staged["labels"])
 
-    def plan(self, task: int, labels: Tensor, batch_size: int, count: int, per_task: bool) -> None:
+    def plan(
+        self,
+        task: int,
+        labels: Tensor,
+        batch_size: int,
+        count: int,
+        per_task: bool,
+        draws: int = 1,
+        described: Tensor | None = None,
+    ) -> None:
         """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
-        many of each finished task, a part of the batch for each. Of several passes over a task's
-        examples the first alone offers them to the memory, which so holds each of them once.
+        many of each finished task, a part of the batch for each. Of several ``draws`` each is a
+        part as well, independent of the others. Of several passes over a task's examples the first
+        alone offers them to the memory, which so holds each of them once. A policy that looks at
+        the examples is shown those that are staged, unless what it said of them is given.
         """
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
@@ -184,7 +204,13 @@ class Bank:
             "batch_size": batch_size,
             "count": count,
             "per_task": per_task,
-        }
+        } | ({} if draws == 1 else {"draws": draws})
+        self.planned = None  # which was for other examples than those that are staged
+        policy = self.ledgers[0].policy
+        if isinstance(policy, Selective):
+            described = self._describe(policy) if described is None else described
+            self._request["described"] = described
+        said = None if described is None else described.cpu().numpy()
         visited = labels.cpu().numpy()
         coming = visited[:, : visited.shape[1] // self.stream.passes]
         if self.ledgers[0].policy.include_current:
@@ -197,6 +223,8 @@ class Bank:
                 count,
                 self._capacity,
                 passes=self.stream.passes,
+                draws=draws,
+                described=said,
             )
         else:
             steps = -(-visited.shape[1] // batch_size)
@@ -204,11 +232,32 @@ class Bank:
                 read_by_task(self.ledgers, count, self._capacity)
                 if per_task
                 else read_pooled(
-                    self.ledgers, self.seeds, task, steps, count, self._capacity, self.device
+                    self.ledgers,
+                    self.seeds,
+                    task,
+                    steps * draws,
+                    count,
+                    self._capacity,
+                    self.device,
                 )
             )
-            kept = kept_slots(self.ledgers, task, coming)
+            kept = kept_slots(self.ledgers, task, coming, said)
+        if reads is not None and draws > 1:
+            reads = reads.in_parts(draws)
         self.planned = ReplayPlan(reads, kept, self._capacity, self.device, self.dtype)
+
+    def _describe(self, policy: Selective) -> Tensor:
+        """Return what a policy says of the staged examples, [R, N, k], on the host."""
+        staged = self._staged_store().part(slice(self._capacity, None))
+        once = slice(staged.length // self.stream.passes)  # the first pass has them all, in order
+        staged, said = staged.part(once), []
+        for stored, labels in zip(staged["inputs"], staged["labels"], strict=True):
+            parts = [
+                describe(policy, (self.stream.normalise(few.unsqueeze(0))[0], of), len(of))
+                for few, of in zip(stored.split(_DESCRIBED), labels.split(_DESCRIBED), strict=True)
+            ]
+            said.append(torch.from_numpy(np.concatenate(parts)))
+        return torch.stack(said)
 
     def grow_old(self, task: int) -> None:
         """Let the ledgers go of what is too old for a task that is about to be planned."""
@@ -240,6 +289,30 @@ class Bank:
         rows, weights, groups = planned
         return store.read(rows, *names), weights, groups
 
+    def write(self, step: int, **columns: Tensor) -> None:
+        """Write columns of a step's batch, [R, B, ...] each, which were staged by their names.
+
+        Whoever reads an example later finds them with it.
+        """
+        store = self._staged_store()
+        position = self.planned.position if self.planned else None
+        first = (step if position is None else position) * self._request["batch_size"]
+        count = next(iter(columns.values())).shape[1]
+        places = torch.arange(count, device=self.device) + self._capacity + first
+        store.write(store.flat(places.expand(len(self.ledgers), count)), **columns)
+
+    def staged(self, name: str) -> Tensor | None:
+        """Return a copy of a column of the current task's examples; None between tasks."""
+        if self._store is None or not self._staged:
+            return None
+        return self._store.part(slice(self._capacity, None))[name].clone()
+
+    def held(self, slots: Tensor) -> Batch:
+        """Return what is held in slots [R, B] of each run, between tasks."""
+        assert self._store is not None
+        inputs, labels = self._store.read(self._store.flat(slots), "inputs", "labels")
+        return self.stream.batch(inputs, labels)
+
     def end_task(self) -> None:
         """Make everything held available to the tasks that follow."""
         if self.planned is not None:
@@ -252,7 +325,10 @@ class Bank:
     def state_dict(self) -> dict[str, Any]:
         """Return what is held, and the plan of the current task as it can be drawn again."""
         ledgers = [ledger.state_dict() for ledger in self.ledgers]
-        return {"request": self._request, "table": self._held(), "ledgers": ledgers}
+        state = {"request": self._request, "table": self._held(), "ledgers": ledgers}
+        if self._staged and (written := self._staged_more()):
+            state["staged"] = written
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken; the current task is to be staged again."""
@@ -262,6 +338,7 @@ class Bank:
             self.plan(**request)
         self._load_ledgers(state["ledgers"])
         self._store, self._staged = None, False
+        self._written = state.get("staged")
         if state["table"] is not None:
             held = ExampleStore.loaded(state["table"], Examples._fields, self.device)
             shape = len(self.ledgers), self._capacity
@@ -289,6 +366,11 @@ class Bank:
                 f"The examples staged must be as many as planned: {planned}, not {staged}."
             )
         return self._store
+
+    def _staged_more(self) -> dict[str, Tensor]:
+        """Return copies of the columns that are staged beside inputs and labels."""
+        staged = self._staged_store().part(slice(self._capacity, None))
+        return {name: each for name, each in staged.copied().items() if name not in _EXAMPLES}
 
     def _held(self) -> dict[str, Tensor] | None:
         """Return copies of the columns that are held, [R, capacity, ...]."""

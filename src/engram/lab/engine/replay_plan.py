@@ -20,6 +20,7 @@ from engram.lab.plan import generator, subsets
 from engram.memory import ClassRing, Ledger, Policy
 
 Slots = NDArray[np.int64]
+Described = NDArray[np.float32]  # [R, N, k]
 
 _ROOM = 2**27  # numbers of the tables that are shuffled at once
 _FEW = 2**15  # places that two bytes count
@@ -97,6 +98,16 @@ class Reads(NamedTuple):
     weights: NDArray[np.float64] | None  # [R, S, B], or None where every part is full
     groups: int = 1  # parts of B, a row of gradients each
 
+    def in_parts(self, count: int) -> Reads:
+        """Return reads of which each step is ``count`` of these, a part for each."""
+        runs, _, size = self.slots.shape
+        weights = self.weights
+        return Reads(
+            self.slots.reshape(runs, -1, count * size),
+            None if weights is None else weights.reshape(runs, -1, count * size),
+            count,
+        )
+
     def anything(self, step: int) -> bool:
         """Whether there is anything to read at that step."""
         return self.weights is None or bool(
@@ -148,24 +159,30 @@ def read_growing(
     capacity: int,
     *,
     passes: int = 1,
+    draws: int = 1,
+    described: Described | None = None,
 ) -> tuple[Reads | None, Slots]:
     """Play a task through memories that take in every batch as soon as it has been learned.
 
     Of several passes the first fills them, and all of them read.
 
     Returns the reads, in which ``capacity`` + i is example i of the task, and the slot that each of
-    its examples goes to after its batch's step (-1: not kept), [R, N]. ``labels`` is [R, N].
+    its examples goes to after its batch's step (-1: not kept), [R, N]. ``labels`` is [R, N], and
+    ``described`` [R, N, k] what a policy that looks at the examples says of each.
     """
     reads, kept = [], np.empty_like(labels)
-    for ledger, seed, mine, slots in zip(ledgers, seeds, labels, kept, strict=True):
+    for run, (ledger, seed, mine, slots) in enumerate(
+        zip(ledgers, seeds, labels, kept, strict=True)
+    ):
         source = generator(seed, "reference", task)
         steps, held = [], np.arange(capacity)  # whose example is in each slot
         for start in range(0, passes * len(mine), batch_size):
-            steps.append(held[ledger.draw(count, source)])
+            steps += [held[ledger.draw(count, source)] for _ in range(draws)]
             part = slice(start, start + batch_size)
             if start >= len(mine):
                 continue
-            slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part])
+            said = None if described is None else described[run, part]
+            slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part], described=said)
             fill_slots(held, slots[part], capacity + start)
         reads.append(steps)
     return _padded(reads, capacity), kept
@@ -223,12 +240,18 @@ def _shuffle(places: Tensor, size: int) -> None:
         there.copy_(chosen)
 
 
-def kept_slots(ledgers: Sequence[Ledger], task: int, labels: NDArray[np.int64]) -> Slots:
+def kept_slots(
+    ledgers: Sequence[Ledger],
+    task: int,
+    labels: NDArray[np.int64],
+    described: Described | None = None,
+) -> Slots:
     """Return the slot that each example of a task, [R, N], keeps to its end (-1: none)."""
     slots = np.full_like(labels, -1)
-    for ledger, mine, places in zip(ledgers, labels, slots, strict=True):
+    for run, (ledger, mine, places) in enumerate(zip(ledgers, labels, slots, strict=True)):
         offered = _lasting(mine, ledger.policy)
-        places[offered] = ledger.add(np.full(len(offered), task), mine[offered])
+        said = None if described is None else described[run, offered]
+        places[offered] = ledger.add(np.full(len(offered), task), mine[offered], described=said)
     return slots
 
 

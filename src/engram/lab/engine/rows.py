@@ -61,11 +61,19 @@ def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return weighted, gradient.mul_(batch.weights.unsqueeze(-1))
 
 
+class Steps(Protocol):
+    """What takes the steps where plain SGD does not (see `engram.lab.engine.optimizers`)."""
+
+    def step(self, update: Tensor) -> None:
+        """Take a step of every run, whose gradients are ``update`` [R, d]."""
+
+
 class Rows:
     """The n gradients of R runs, and the step they make.
 
     ``parameters`` [R, d] belong to the caller and are updated in place; ``buffers`` [R, b] are
-    the network's running averages, which training passes move.
+    the network's running averages, which training passes move. ``optimizer`` takes the steps in
+    the place of plain SGD, where there is one.
     """
 
     compare: bool = False
@@ -75,6 +83,7 @@ class Rows:
         self.network = network
         self.parameters = parameters
         self.buffers = network.initial_buffers(parameters) if buffers is None else buffers
+        self.optimizer: Steps | None = None
         self._rows = parameters.new_empty(parameters.shape[0], 0, parameters.shape[1])
 
     def gradient(
@@ -177,12 +186,17 @@ class Rows:
         weights = rule(losses, matrix if rule.needs_gram else None)
         if reference is None:
             self.descend(rows[:, 0], learning_rate)
+        elif self.optimizer is not None:
+            self.optimizer.step(torch.bmm(weights.unsqueeze(1), rows).squeeze(1))
         else:
             descend_along(self.parameters, rows, weights, learning_rate)
         return Mix(losses, matrix, weights)
 
     def descend(self, update: Tensor, learning_rate: ByRun) -> None:
-        """Take one plain step of gradient descent."""
+        """Take one plain step of gradient descent, or the optimiser's."""
+        if self.optimizer is not None:
+            self.optimizer.step(update)
+            return
         update, rate = absorbed(update, learning_rate)
         self.parameters.sub_(update, alpha=rate)
 

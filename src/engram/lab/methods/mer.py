@@ -70,7 +70,8 @@ class Mer(Method):
         self._step = aligned_empty(self.parameters, *self.parameters.shape)
         self._one_batch = settings.algorithm == "one-batch"
         self._rounds = 1 if self._one_batch else settings.batches
-        self._learned = CudaGraphFunction(self._learn)  # single steps are short beside launches
+        # Single steps are short beside their launches.
+        self._learned = CudaGraphFunction(self._learn, capture=self.uncaptured() is None)
         self._marked = True  # or so it may be, where a task is gone on with
 
     def begin_task(self, task: int, labels: Tensor) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engram.gradients import Mix
 from engram.lab.benchmarks import Examples, Stream
-from engram.lab.engine import Batch, ByRun, Rows, RuleByRun
+from engram.lab.engine import Batch, ByRun, OptimizedRuns, Rows, RuleByRun, optimizers
 from engram.lab.networks import Network
 from engram.lab.settings import Settings, setting
 from engram.rules import Rule
@@ -23,6 +23,36 @@ class MethodSettings(Settings):
 
     learning_rate: float = setting(0.1, "step size of plain SGD, constant", above=0)
     batch_size: int = setting(10, "examples of the current task in a step", least=1)
+    optimizer: str = setting(
+        "sgd", "what takes the steps: one of torch.optim, in small letters", later=True
+    )
+    optimizer_settings: str = setting(
+        "", "its arguments, such as weight_decay=0.01,betas=(0.9,0.99)", later=True
+    )
+    schedule: str = setting(
+        "constant",
+        "what changes the step size: one of torch.optim.lr_scheduler, in small letters",
+        later=True,
+    )
+    schedule_settings: str = setting("", "its arguments, such as T_max=1000", later=True)
+    schedule_every: int = setting(
+        1, "steps of the optimiser to one of the schedule", least=1, later=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.plain_sgd:
+            return
+        for name in ("optimizer_settings", "schedule_settings"):
+            if text := getattr(self, name):  # results are filed under one way of writing it
+                object.__setattr__(self, name, optimizers.canonical(text, name))
+        optimizers.check(self)
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether steps are those of SGD at a constant rate and nothing else, as in the paper."""
+        given = self.optimizer, self.schedule, self.optimizer_settings, self.schedule_settings
+        return given == ("sgd", "constant", "", "")
 
 
 class Setup(NamedTuple):
@@ -99,6 +129,11 @@ class Method(ABC):
         self.buffers = self.rows.buffers  # [R, b], the network's running averages
         self.settings = settings
         self.learning_rate = setup.number(settings, "learning_rate")
+        self.optimizer: OptimizedRuns | None = None
+        if not settings.plain_sgd:
+            self.optimizer = self.rows.optimizer = OptimizedRuns(
+                setup.network, setup.parameters, settings, self.learning_rate
+            )
 
     def stage_examples(self, examples: Examples) -> Examples:
         """Return the examples of a task to come, as they are or as they lie in a memory.
@@ -145,6 +180,17 @@ class Method(ABC):
         """
         return self.network.predict(self.parameters, inputs, columns, self.buffers)
 
+    def uncaptured(self) -> str | None:
+        """Return why a GPU does not capture passes and steps of a `capturable` method, if so."""
+        if self.optimizer is not None:
+            return "an optimiser other than plain SGD has a state that steps read on the host"
+        return self.network.uncapturable(self.parameters, pads=self.pads)
+
+    @property
+    def captured(self) -> bool:
+        """Whether a GPU captures its steps."""
+        return self.capturable and self.uncaptured() is None
+
     @property
     def task_blind(self) -> bool:
         """Whether it predicts all tasks alike, so that those of several can be predicted at once.
@@ -161,14 +207,19 @@ class Method(ABC):
         held = [getattr(self, name) for name in self.state if name != "parameters"]
         tensors = [value for value in held if isinstance(value, Tensor)]
         own = sum(tensor.nbytes for tensor in tensors) // len(self.parameters)
+        if self.optimizer is not None:
+            own += self.optimizer.nbytes
         return {"parameters": self.network.size, "state_bytes": own}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything the next step depends on, apart from the stream."""
-        return {
+        state = {
             name: value.clone() if isinstance(value := getattr(self, name), Tensor) else value
             for name in self.state
         }
+        if self.optimizer is not None:
+            state["optimizer"] = self.optimizer.state_dict()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where ``state_dict`` was taken."""
@@ -178,6 +229,8 @@ class Method(ABC):
                 held.copy_(saved)
             else:
                 setattr(self, name, saved)
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
 
 
 class FinishedTask:

@@ -77,12 +77,21 @@ class Penalty(Method):
             update = torch.addcmul(
                 self.gradient, self.penalty_weight, self.parameters - self.anchor
             )
-        self.rows.descend(update, self.learning_rate)
-        if self.estimate.follows_path:
-            # The weights moved by −rate · update: the loss fell by rate · gradient · update.
+        self._descend(update)
+        return Mix(losses, None, torch.ones_like(losses))
+
+    def _descend(self, update: Tensor) -> None:
+        """Take the step, and add up how far the loss fell along each weight: gradient · way."""
+        if not self.estimate.follows_path:
+            self.rows.descend(update, self.learning_rate)
+        elif self.optimizer is None:  # the way is rate · update
+            self.rows.descend(update, self.learning_rate)
             gradient, rate = absorbed(self.gradient, self.learning_rate)
             self.estimate.extend_path([gradient], [update], rate)
-        return Mix(losses, None, torch.ones_like(losses))
+        else:
+            before = self.parameters.clone()
+            self.rows.descend(update, self.learning_rate)
+            self.estimate.extend_path([self.gradient], [before.sub_(self.parameters)], 1.0)
 
     def end_task(self, task: int, finished: FinishedTask) -> None:
         """Estimate the importance of every weight, and hold it from here on."""
@@ -110,7 +119,8 @@ class Penalty(Method):
             self.rows.gradient(batch, self.gradient, objective, training=False)
             self.estimate.measure([self.gradient])
 
-        sweep(examples, self._stream, 1 if task_pass.single else self.settings.batch_size, measure)
+        size = 1 if task_pass.single else self.settings.batch_size
+        sweep(examples, self._stream, size, measure, capture=self.captured)
         return examples.labels.shape[1]
 
 
@@ -120,12 +130,19 @@ def _squared_logits(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return logits.square().sum((-2, -1)).unsqueeze(-1), 2 * logits
 
 
-def sweep(examples: Examples, stream: Stream, size: int, measure: Callable[[Batch], None]) -> None:
+def sweep(
+    examples: Examples,
+    stream: Stream,
+    size: int,
+    measure: Callable[[Batch], None],
+    *,
+    capture: bool,
+) -> None:
     """Measure the task in the order it was seen, in batches of ``size``.
 
-    ``measure`` reads nothing back to the host: on a GPU it is captured and replayed.
+    With ``capture`` that reads nothing back to the host: on a GPU it is captured and replayed.
     """
-    loop = CudaGraphLoop(examples, size, capture=True)
+    loop = CudaGraphLoop(examples, size, capture=capture)
     while loop.step < len(loop):
         with loop.advance(len(loop)) as steps:
             for _, stored, labels, _ in steps:

@@ -31,6 +31,11 @@ class ProgNn(Method):
 
     def __init__(self, setup: Setup, settings: MethodSettings) -> None:
         super().__init__(setup, settings)
+        if self.optimizer is not None:
+            raise EngramError(
+                "optimizer must be sgd for prog-nn, with a constant schedule: its columns take "
+                f"plain steps of their own, not {settings.optimizer!r}."
+            )
         self.progressive = setup.network.progressive(setup.parameters)
         self.buffers = self.progressive.buffers[0]
         self._seeds = tuple(setup.seeds)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -14,8 +14,14 @@ from engram.lab.benchmarks import Examples
 from engram.lab.engine import Bank, Batch
 from engram.lab.methods.method import FinishedTask, Method, MethodSettings, Setup
 from engram.lab.settings import Scalar, setting
-from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir
+from engram.memory import Ledger, Policy
+from engram.memory.policies import policy_named
 from engram.rules import Rule
+
+
+def _check_memory(text: str) -> None:
+    """Refuse what names no policy, or has fields that it has not."""
+    policy_named(text, per_class=1, capacity=1)
 
 
 @dataclass(frozen=True)
@@ -24,10 +30,13 @@ class ReplaySettings(MethodSettings):
 
     reference_batch: int = setting(256, "examples of the memory in a step", least=1)
     memory_per_class: int = setting(25, "examples kept of each class of each task", least=1)
-    memory: Literal["ring", "sample", "reservoir", "fifo"] = setting(
+    memory: str = setting(
         "ring",
         "ring, sample: of finished tasks alone, as in the paper's runs; "
-        "reservoir, fifo: the current task included (fifo is Algorithm 1 as printed)",
+        "reservoir, fifo: the current task included (fifo is Algorithm 1 as printed); "
+        "or a policy of a plugin's",
+        check=_check_memory,
+        plugins="policies",
     )
     max_age: int = setting(
         0,
@@ -64,6 +73,8 @@ def with_presets(more: Mapping[str, Mapping[str, Scalar]]) -> dict[str, Mapping[
 class Replay(Method):
     """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
 
+    draws: int = 1
+    """How many reference batches a step reads, independent of one another."""
     settings: ReplaySettings
     rule: Rule
 
@@ -73,24 +84,21 @@ class Replay(Method):
         # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
         self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
         self.pads = rule.reference == "per task"
-        stream = setup.stream
+        self.stream = stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
         per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
         capacity = per_task * stream.tasks
-        policies: dict[str, Callable[[], ClassRing | ClassSample | Reservoir | Fifo]] = {
-            "ring": lambda: ClassRing(settings.memory_per_class),
-            "sample": lambda: ClassSample(settings.memory_per_class),
-            "reservoir": lambda: Reservoir(capacity),
-            "fifo": lambda: Fifo(capacity),
-        }
-        if rule.reference == "per task" and settings.memory in ("reservoir", "fifo"):
+        policy = policy_named(
+            settings.memory, per_class=settings.memory_per_class, capacity=capacity
+        )
+        _check_policy(policy, settings, capacity)
+        if rule.reference == "per task" and (policy.include_current or not policy.by_class):
             raise EngramError(
                 f"memory must be ring or sample for a method with a gradient for each past task, "
                 f"not {settings.memory!r}."
             )
         ledgers = [
-            Ledger(policies[settings.memory](), seed=seed, max_age=settings.max_age or None)
-            for seed in setup.seeds
+            Ledger(policy, seed=seed, max_age=settings.max_age or None) for seed in setup.seeds
         ]
         device, dtype = self.parameters.device, self.parameters.dtype
         self.bank = Bank(ledgers, setup.seeds, capacity, stream, device, dtype)
@@ -109,6 +117,7 @@ class Replay(Method):
             self.settings.batch_size,
             self.settings.reference_batch,
             per_task=self.rule.reference == "per task",
+            draws=self.draws,
         )
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
@@ -141,3 +150,17 @@ class Replay(Method):
     def facts(self) -> dict[str, int]:
         """Return what the method holds, for one run."""
         return super().facts() | {"memory_bytes": self.bank.nbytes}
+
+
+def _check_policy(policy: Policy, settings: ReplaySettings, capacity: int) -> None:
+    """Refuse a policy that may hold more than `memory_per_class` allows."""
+    if policy.by_class:
+        held, allowed = policy.group_limit, settings.memory_per_class
+        what = "of each class of each task"
+    else:
+        held, allowed, what = policy.group_limit, capacity, "in all"
+    if held > allowed:
+        raise EngramError(
+            f"The policy {settings.memory!r} holds {held} examples {what}, and memory_per_class "
+            f"allows {allowed}."
+        )

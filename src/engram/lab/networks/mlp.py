@@ -39,6 +39,10 @@ class MLP(Network):
             draw_normal(source, weight)
         return parameters[0]
 
+    def tensors(self, flat: Tensor) -> list[Tensor]:
+        """Return one run's weights and biases as views."""
+        return [part for weight, bias in self.layers(flat) for part in (weight, bias.squeeze(-2))]
+
     def layers(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each layer's weight [..., inputs, outputs] and bias [..., 1, outputs] as views."""
         *others, _ = flat.shape

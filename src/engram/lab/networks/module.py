@@ -9,6 +9,7 @@ serves any number of runs and keeps nothing of its own.
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from engram.errors import EngramError
+from engram.errors import EngramError, on_one_line
 from engram.lab.networks.gpu import Branches, rounding
 from engram.lab.networks.network import Network
 from engram.lab.networks.registry import (
@@ -144,14 +145,58 @@ class ModuleNetwork(Network):
         """Whether a pass takes one part of a batch: the parts' gradients are autograd's sums."""
         return True
 
-    @property
-    def uncapturable(self) -> str | None:
-        """Why a step with it is not captured in a CUDA graph, if it is not."""
+    def uncapturable(self, parameters: Tensor, *, pads: bool) -> str | None:
+        """Return why a step with it is not captured in a CUDA graph; None: it may be."""
         if self.behaviour.draws:
-            return "it draws random numbers, which a captured step would repeat"
-        return self._uncapturable
+            return "the network draws random numbers, which a replayed step would not draw anew"
+        if self.behaviour.mixes and pads:
+            return "the network has statistics of batches that are not all of one length"
+        if parameters.is_cuda and not self._tried:
+            self._tried, self._capture_fault = True, self._fault_when_captured(parameters)
+        return self._capture_fault
 
-    _uncapturable: str | None = None
+    _tried = False
+    _capture_fault: str | None = None
+
+    def _fault_when_captured(self, parameters: Tensor) -> str | None:
+        """Try a pass on a GPU as a captured one is: nothing is read back, and a graph is made.
+
+        What it is tried on are copies.
+        """
+        device = parameters.device
+        weights = parameters[:1].clone()
+        held = self.initial_buffers(weights)
+        inputs = torch.rand(1, 2, *self.shape, dtype=weights.dtype, device=device)
+        row = torch.empty_like(weights).unsqueeze(1)
+
+        def tried() -> None:
+            logits, tape = self.forward(weights, inputs, held)
+            self.backward(weights, tape, torch.ones_like(logits), row)
+
+        before, collects = torch.cuda.get_sync_debug_mode(), gc.isenabled()
+        try:
+            tried()
+            torch.cuda.synchronize(device)
+            torch.cuda.set_sync_debug_mode("error")
+            tried()
+            torch.cuda.set_sync_debug_mode(before)
+            gc.disable()  # the end of an older graph spoils a new one
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            with (
+                torch.cuda.device(device),
+                torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream),
+            ):
+                tried()
+            torch.cuda.synchronize(device)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            return f"the network cannot be captured: {on_one_line(str(error))[:200]}"
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+            if collects:
+                gc.enable()
+        return None
 
     def named_parameters(self, flat: Tensor) -> dict[str, Tensor]:
         """Return one run's learned parameters [d] as views, by the module's names."""

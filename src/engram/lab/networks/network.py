@@ -42,9 +42,11 @@ class Network(ABC):
     buffer_size: int = 0  # b
     momentum: float = 0.1  # share of the newest batch in a running average
 
-    @property
-    def uncapturable(self) -> str | None:
-        """Why a step with this network is not captured in a CUDA graph; None: it may be."""
+    def uncapturable(self, parameters: Tensor, *, pads: bool) -> str | None:  # noqa: ARG002
+        """Return why a step with this network is not captured in a CUDA graph; None: it may be.
+
+        With ``pads`` batches may have examples of weight 0.
+        """
         return None
 
     @property

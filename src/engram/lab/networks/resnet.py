@@ -63,6 +63,10 @@ class ResNet(Network):
         """Return one run's parameters [d] as views, by the names of the public checkpoint."""
         return self.layout.views(flat)
 
+    def tensors(self, flat: Tensor) -> list[Tensor]:
+        """Return one run's parameters [d] as views."""
+        return list(self.named_parameters(flat).values())
+
     def named_buffers(self, flat: Tensor) -> dict[str, Tensor]:
         """Return one run's buffers [b] as views, by the names of the public checkpoint."""
         return self.buffer_layout.views(flat)

@@ -1,5 +1,6 @@
 """The paper's protocol: one pass, three tasks to tune on and seventeen to train on."""
 
+from engram.lab.networks import NetworkSource, network_source
 from engram.lab.protocol.checkpoint import Checkpoint, Paused
 from engram.lab.protocol.device import prepare_workspace, processor
 from engram.lab.protocol.records import Outcome
@@ -12,12 +13,13 @@ from engram.lab.protocol.spec import (
     stack_key,
     stacking,
 )
-from engram.lab.protocol.trainer import Progress, build_stream, run
+from engram.lab.protocol.trainer import Progress, build_stream, check_network, run
 from engram.lab.protocol.tuning import tuned_settings, tuning_specs
 
 __all__ = [
     "BenchmarkSession",
     "Checkpoint",
+    "NetworkSource",
     "Outcome",
     "Paused",
     "Progress",
@@ -25,6 +27,8 @@ __all__ = [
     "Spec",
     "benchmark_session",
     "build_stream",
+    "check_network",
+    "network_source",
     "prepare_workspace",
     "processor",
     "run",

@@ -47,7 +47,7 @@ class BenchmarkSession:
         examples = method.stage_examples(examples)
         method.begin_task(task, examples.labels)
         self._loop = CudaGraphLoop(
-            examples, self._batch_size, capture=method.capturable, kind=method.kind
+            examples, self._batch_size, capture=method.captured, kind=method.kind
         )
         self._losses.begin_task(len(self._loop))
         return examples

@@ -283,7 +283,7 @@ def _overridden(
 
 def _usual(stream: Benchmark, entry: Entry, preset: Preset | None, tasks: int) -> dict[str, Any]:
     """Return the values of a method's settings that a benchmark has of its own."""
-    if isinstance(stream, OwnBenchmark):
+    if stream.like is not None:
         values = dict(entry.presets.get(stream.like, {}))
         values.pop("memory_size", None)  # which is for as many classes and tasks as the paper has
         return values

@@ -106,6 +106,7 @@ def run(
         joint = method_entry(spec.method).joint
         serve = stream.train_jointly if joint else stream.train
         batch_size = spec.method_settings().batch_size
+        captured = method.captured
         all_steps = 0  # of all tasks, once somebody asks
 
         # What is measured, and where a checkpoint left off.
@@ -129,7 +130,7 @@ def run(
                     visited = examples.labels if order is None else examples.labels.gather(1, order)
                     method.begin_task(task, visited)
                 loop = CudaGraphLoop(
-                    examples, batch_size, capture=method.capturable, kind=method.kind, order=order
+                    examples, batch_size, capture=captured, kind=method.kind, order=order
                 )
                 losses.begin_task(len(loop))
                 if stopping is not None:
@@ -398,6 +399,7 @@ def _outcomes(state: RunState, method: Method, stream: Stream, device: str) -> l
     seconds = state.seconds / len(seeds)
     facts: dict[str, int | float | str] = {**method.facts(), **stream.facts()}
     facts |= {"stacked": len(seeds), "reads_after_task": state.reads, **cpu_facts(device)}
+    facts |= _network_facts(method)
     steps = [record.steps_of(index) for index in range(len(seeds))]
     return [
         Outcome(
@@ -416,6 +418,16 @@ def _outcomes(state: RunState, method: Method, stream: Stream, device: str) -> l
         )
         for index, (seed, mine) in enumerate(zip(seeds, steps, strict=True))
     ]
+
+
+def _network_facts(method: Method) -> dict[str, str]:
+    """Return which network of the user's own it was, and why its steps were not captured."""
+    if not isinstance(method.network, ModuleNetwork):
+        return {}
+    facts = {"network": method.network.source.short_name}
+    if method.parameters.is_cuda and (reason := method.uncaptured()) is not None:
+        facts["uncaptured"] = reason
+    return facts
 
 
 def _rule(method: Method, run: int) -> Rule | None:
