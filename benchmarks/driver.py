@@ -246,26 +246,34 @@ def _study(runs: int) -> dict[str, Any]:
     specs = specs_of(runs)
     specs[0].identity()  # the data is read once
     with made_store() as (store, path):
-        units, plan = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
+        units, *plan = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
         cluster = Simulation(100, seconds=60.0, spread=0.5, lifetime=1e12)
         where = OnPaper("ray", simulated=cluster)
-        _, stored = timed(
+        _, *stored = timed(
             lambda: execute(
-                units, store, train, device="cpu", command=COMMAND, listener=Silent(), cluster=where
+                units,
+                store,
+                train,
+                device="cpu",
+                command=COMMAND,
+                listener=Silent(),
+                cluster=where,
             )
         )
-        left, again = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
+        left, *found = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
         assert not left
         size = path.stat().st_size
         words = [sys.executable, "-m", "engram", "report", "--store", str(path)]
-        _, page = timed(lambda: subprocess.run(words, check=True, capture_output=True))
+        _, *page = timed(lambda: subprocess.run(words, check=True, capture_output=True))
+    own = [seconds - cluster.asleep for seconds in stored]  # the simulation's are not the driver's
     return {
         "runs": len(units),
-        "milliseconds to plan a run": 1000 * plan / len(units),
-        "milliseconds to find a run stored": 1000 * again / len(units),
-        "milliseconds to store a run": 1000 * (stored - cluster.asleep) / len(units),
+        "milliseconds to plan a run": [1000 * seconds / len(units) for seconds in plan],
+        "milliseconds to find a run stored": [1000 * seconds / len(units) for seconds in found],
+        "milliseconds to store a run": [1000 * seconds / len(units) for seconds in own],
         "seconds for the report": page,
         "megabytes of the store": size / 1e6,
+        "others at work": os.getloadavg()[0],
     }
 
 
@@ -396,11 +404,16 @@ def made_store() -> Iterator[tuple[Store, Path]]:
             yield store, path
 
 
-def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
-    """Return what work returns, and its seconds."""
-    began = time.perf_counter()
+def timed(work: Callable[[], _Made]) -> tuple[_Made, float, float]:
+    """Return what work returns, its seconds, and those of the CPU, processes it starts included."""
+    began, cpu = time.perf_counter(), _cpu_seconds()
     made = work()
-    return made, time.perf_counter() - began
+    return made, time.perf_counter() - began, _cpu_seconds() - cpu
+
+
+def _cpu_seconds() -> float:
+    both = (resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in both)
 
 
 def note(path: Path, name: str, numbers: object) -> None:

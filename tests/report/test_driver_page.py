@@ -14,6 +14,6 @@ def test_the_bounds_that_were_set_are_kept():
     small, large = json.loads(NUMBERS.read_text("utf-8"))["study"]["measured"]
     assert large["runs"] == 10 * small["runs"] == 10_000
     for found in (small, large):
-        assert found["milliseconds to plan a run"] <= 1
-        assert found["milliseconds to store a run"] <= 5
-        assert found["seconds for the report"] <= 60
+        assert max(found["milliseconds to plan a run"]) <= 1
+        assert max(found["milliseconds to store a run"]) <= 5
+        assert max(found["seconds for the report"]) <= 60

@@ -7,7 +7,7 @@ benchmarks/driver.py makes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,25 @@ def measured(numbers: Mapping[str, Any]) -> str:
 def _study(part: Mapping[str, Any]) -> str:
     small, large = part["measured"]
     rows = [
-        f"| {words} | {form.format(small[name])} | {form.format(large[name])} |"
+        f"| {words} | {' | '.join(_both(form, each[name]) for each in (small, large))} |"
         for name, words, form in _STUDY
     ]
-    head = f"| | {small['runs']:,} runs | {large['runs']:,} runs |"
     return "\n".join(
         [
-            f"The driver's own time for a study of 17 tasks, on {_machine(part)}:",
+            f"The driver's own time for a study of 17 tasks, on {_machine(part)}, while others had "
+            f"its cores busy (a load of {large['others at work']:.0f}), and of that the CPU's:",
             "",
-            head,
+            f"| | {small['runs']:,} runs | {large['runs']:,} runs |",
             "|---|---:|---:|",
             *rows,
         ]
     )
+
+
+def _both(form: str, measured: Sequence[float]) -> str:
+    """Return the time that something took, and that of the CPU."""
+    seconds, cpu = measured
+    return f"{form.format(seconds)} ({form.format(cpu)})"
 
 
 def _paper(part: Mapping[str, Any]) -> str:
