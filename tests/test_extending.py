@@ -16,6 +16,7 @@ from scipy.optimize import minimize_scalar
 
 import engram
 from engram import plugins, testing
+from engram.lab import protocol
 from engram.lab.benchmarks import Batch
 from engram.lab.methods import Setup
 from engram.memory import Memory
@@ -266,3 +267,38 @@ def test_the_vision_transformer_is_a_network(load):
     load("network")
     done = testing.check_network("vit", (3, 16, 16), 4, depth=1, width=16)
     assert done == testing.check_network("mlp", (8,), 3)
+
+
+class Killed(Exception):
+    pass
+
+
+class Dying(protocol.Checkpoint):
+    """Saves after every step, and dies after a few times."""
+
+    lives = 3
+
+    def save(self, *given):
+        super().save(*given)
+        self.lives -= 1
+        if not self.lives:
+            raise Killed
+
+
+@pytest.mark.parametrize("memory", ["reservoir", "diverse,numbers=4"])
+def test_a_run_with_plugins_that_is_killed_and_goes_on_ends_with_the_same_bits(
+    load, tmp_path, memory
+):
+    load("method"), load("policy")
+    given = {"memory": memory, "memory_per_class": "2", "reference_batch": "5"}
+    spec = protocol.specify("permuted-mnist", "der-pp", tasks=2, examples=60, overrides=given)
+    (whole,) = protocol.run(spec, seeds=[0])
+    resumed, deaths = None, 0
+    while resumed is None:
+        try:
+            place = Dying(tmp_path / "run.safetensors", every=0.0)
+            (resumed,) = protocol.run(spec, seeds=[0], checkpoint=place)
+        except Killed:
+            deaths += 1
+    assert deaths > 2
+    assert (resumed.accuracy, resumed.curve) == (whole.accuracy, whole.curve)

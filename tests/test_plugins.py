@@ -244,6 +244,19 @@ def test_what_there_is_is_listed_with_where_it_comes_from(engram, write, install
     assert {"name": "van", "origin": "engram", "refused": None} in found
 
 
+def test_a_broken_file_that_is_always_there_breaks_what_asks_for_it_alone(
+    engram, write, monkeypatch
+):
+    monkeypatch.setenv(plugins.FILES, str(write("mine.py", "raise RuntimeError('no luck')")))
+    protocol.specify("permuted-mnist", "mega-ii")
+    told = engram("list", "networks")
+    assert told.code == 0
+    assert "mine.py cannot be used: RuntimeError in line 1: no luck." in told.err
+    assert told.out.splitlines()[0] == "networks"
+    with pytest.raises(EngramError, match=r"mine.py cannot be used"):
+        protocol.specify("permuted-mnist", "half")
+
+
 def test_a_registry_keeps_what_its_check_returns():
     kept = Registry("rules-of-a-test", "thing", lambda _, value: str(value))
     try:

@@ -30,7 +30,7 @@ __all__ = [
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
     _MODULES = (
         *("errors", "gradients", "learner", "memory", "metrics", "objectives", "penalties"),
-        *("production", "rules"),
+        *("plugins", "production", "rules"),
     )
     _HOMES = {
         "GradientMixer": "gradients",

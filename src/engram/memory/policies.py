@@ -276,6 +276,9 @@ def check_policy(policy: object) -> None:
         raise EngramError(f"policy is {policy!r}; give one such as Reservoir(1000).")
     if type(policy) in _OURS.values():
         return
+    for flag in ("by_class", "uniform"):
+        if not isinstance(getattr(policy, flag, None), bool):
+            raise EngramError(f"{type(policy).__name__} must have {flag}, True or False.")
     try:
         settings = json.loads(json.dumps(policy_to_json(policy)))
         del settings["name"]

@@ -18,6 +18,7 @@ from engram.app.cli.options import DEFAULT_STORE
 from engram.errors import EngramError
 from engram.lab import protocol
 from engram.lab.settings import Scalar
+from engram.plugins import plugin_files
 
 if TYPE_CHECKING:
     from engram.lab.protocol import Spec
@@ -131,8 +132,11 @@ def origin(choice: runs.Choice) -> str:
 def with_store(words: Sequence[str], store: Path) -> str:
     """Return a command that a user may give; the store is named unless it is the usual one.
 
+    Plugin files that are in use are named too.
+
     >>> with_store(["engram", "tune", "mine"], Path("my results.sqlite"))
     "engram tune mine --store 'my results.sqlite'"
     """
     named = [] if store == DEFAULT_STORE else ["--store", str(store)]
-    return shlex.join([*words, *named])
+    files = [word for file in plugin_files() for word in ("--plugin", str(file))]
+    return shlex.join([*words, *files, *named])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from engram.app.cli.console import print_json
 from engram.app.terminal import one_line
-from engram.errors import unknown
+from engram.errors import EngramError, unknown
 from engram.lab.benchmarks import PRESETS
 from engram.lab.benchmarks.registry import BENCHMARKS
 from engram.lab.methods.registry import listed as listed_methods
 from engram.lab.networks.registry import NETWORKS
 from engram.memory.policies import POLICIES
-from engram.plugins import KINDS, Listed
+from engram.plugins import KINDS, Listed, load_files, loading_nothing
 from engram.rules.registry import RULES
 
 
@@ -32,12 +34,18 @@ _LISTED: dict[str, Callable[[], list[Listed]]] = {
 def list_kinds(kinds: Sequence[str], *, as_json: bool = False) -> None:
     """Print what there is of some kinds, or of all, a line each, and where it comes from.
 
-    What is installed is listed without being loaded.
+    What is installed is listed without being loaded. A plugin file that is broken is named.
     """
     for kind in kinds:
         if kind not in KINDS:
             raise unknown("kind of thing to list", kind, KINDS)
-    found = {kind: [_short(each) for each in _LISTED[kind]()] for kind in kinds or KINDS}
+    with ExitStack() as stack:
+        try:
+            load_files()
+        except EngramError as error:
+            print(f"engram: {error}", file=sys.stderr)
+            stack.enter_context(loading_nothing())
+        found = {kind: [_short(each) for each in _LISTED[kind]()] for kind in kinds or KINDS}
     if as_json:
         print_json({kind: [each._asdict() for each in found[kind]] for kind in found})
         return
