@@ -1,7 +1,7 @@
 """Fill what the driver of a cluster costs into docs/cluster.md.
 
 ``python -m tools.docs.cluster`` writes the page anew from results/driver.json, which
-benchmarks/driver.py makes.
+benchmarks/driver.py and benchmarks/sleepers.py make.
 """
 
 from __future__ import annotations
@@ -69,15 +69,14 @@ def _paper(part: Mapping[str, Any]) -> str:
 
 
 def _sleepers(part: Mapping[str, Any]) -> str:
-    found, machine = part["measured"], _machine(part)
+    found = part["measured"]
     cpu = found["milliseconds of the driver's CPU for a run"]
-    until = found["seconds until all workers were there"]
     return (
-        f"With {found['workers']} real workers of a Ray cluster, all on {machine}, that sleep for "
-        f"a second in place of training and import no torch, {found['runs']:,} runs took "
-        f"{found['seconds']:.0f} seconds, of which {until:.0f} until all workers were there; then "
-        f"{found['runs a second, in the second half']:.0f} runs a second, for {cpu:.1f} ms of the "
-        "driver's CPU each."
+        f"With {found['processes that slept']} real processes on {_machine(part)}, held by agents "
+        "as on a cluster, that sleep for a second in place of training and import no torch, and a "
+        f"load of {found['others at work']:.0f}, {found['runs']:,} runs took "
+        f"{found['seconds']:.0f} seconds, the start of the processes included, and {cpu:.1f} ms of "
+        "the driver's CPU each."
     )
 
 
