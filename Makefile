@@ -123,6 +123,7 @@ docs: $(STAMP)
 	$(BIN)/python -m tools.docs.times results/*.jsonl
 	$(BIN)/python -m tools.docs.reliability
 	$(BIN)/python -m tools.docs.cluster
+	$(BIN)/python -m tools.docs.production --tables
 
 clean:
 	rm -rf $(VENV) $(LOWEST) $(CLUSTER) $(PEERS) $(AUDIT) $(KERNELS) .mypy_cache .ruff_cache .hypothesis

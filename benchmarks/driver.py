@@ -220,11 +220,12 @@ def paper(workers: int, runs: int) -> dict[str, Any]:
             cluster=OnPaper("ray", simulated=simulated),
         )
         own = time.perf_counter() - began - simulated.asleep
-        rows = len(store.rows())
+        addresses = [row.address for row in store.rows()]
+    assert len(set(addresses)) == len(addresses) == len(units), "a run is lost, or stored twice"
     useful = simulated.worked - simulated.redone
     return {
         "workers": workers,
-        "runs": rows,
+        "runs": len(addresses),
         "failures": failures,
         "seconds of a run": simulated.seconds,
         "hours until a worker dies": simulated.lifetime / 3600,

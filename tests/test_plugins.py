@@ -158,6 +158,14 @@ def test_a_broken_distribution_is_named_and_breaks_nothing_that_does_without(ins
     )
 
 
+def test_a_plugin_that_imports_another_one_does_not_take_what_that_one_has(write, install):
+    install("half")
+    plugins.use_files([write("mine.py", "import half\n" + RULE.replace('"half"', '"mine"'))])
+    found = {name: methods.registry.RULES.origin(name).words for name in ("half", "mine")}
+    assert found == {"half": "engram-half 1.0", "mine": str(write("mine.py"))}
+    assert "engram-half 1.0" in [each.origin for each in methods.registry.RULES.listed()]
+
+
 def test_two_plugins_with_one_name_are_refused_by_name(write):
     plugins.use_files([write("one.py")])
     with pytest.raises(EngramError, match=r"two.py cannot be used: .*'half', which .*one.py has"):

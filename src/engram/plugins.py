@@ -97,7 +97,7 @@ class Registry(Generic[T]):
         ``module`` is the one that it is defined in. The same module may give a name again.
         """
         checked = self._check(name, value)
-        origin = _loading[-1] if _loading else origin_of(module)
+        origin = _origin_while_loading() if _loading else origin_of(module)
         if not origin.ours and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise EngramError(
                 f"name must be of small letters, digits and single hyphens, not {shown(name)}."
@@ -290,6 +290,19 @@ def origin_of(module: str) -> Origin:
     if (owner := _distribution_of(path)) is not None:
         return Origin(f"{owner.name} {owner.version}", _dist_identity(owner, path))
     return Origin(module, f"sha256:{source_digest(path)}")
+
+
+def _origin_while_loading() -> Origin:
+    """Return the plugin that is being loaded or, where it imports another one, that one."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "engram":
+        frame = frame.f_back
+    caller = frame.f_globals["__name__"]
+    file = getattr(sys.modules.get(caller), "__file__", None)
+    owner = None if file is None else _distribution_of(Path(file).absolute())
+    if owner is None or f"{owner.name} {owner.version}" == _loading[-1].words:
+        return _loading[-1]
+    return origin_of(caller)
 
 
 def source_digest(path: Path) -> str:

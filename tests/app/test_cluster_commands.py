@@ -107,5 +107,5 @@ def test_the_pages_python_stores_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, str(PAGE), "exec"), {"__name__": "__page__"})
     with Store(tmp_path / "store.sqlite") as store:
-        assert [row.seed for row in store.rows()] == [0, 1]
+        assert {row.seed for row in store.rows()} == {0, 1}
     assert "stored, 2 of 2" in capsys.readouterr().err

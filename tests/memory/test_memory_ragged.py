@@ -101,6 +101,14 @@ def test_a_budget_in_bytes_lets_the_oldest_go_until_the_newest_fits():
         assert sorted(example.id for example in memory.examples()) == held
 
 
+def test_an_example_that_comes_back_larger_makes_room_for_itself():
+    memory = Memory(Fifo(99), max_bytes=400)
+    for ids in ([0], [1, 2, 32, 0]):
+        tokens = Ragged([torch.full((id + len(ids),), id) for id in ids])
+        memory.add(tokens, labels=[0] * len(ids), ids=ids)
+    assert memory.nbytes == memory.read(range(len(memory))).batch.values.nbytes <= 400
+
+
 def test_an_example_larger_than_the_budget_is_refused():
     memory = Memory(Reservoir(9), max_bytes=100)
     memory.add(texts([1, 2]))

@@ -3,12 +3,10 @@
 import shutil
 
 import pytest
-from weeks import week
+from trained_settings import SETTINGS, SMALL
 
 from engram import production
-
-SETTINGS = {"target": "left", "time": "date", "tags": "customer", "passes": 3}
-SMALL = {"width": 32}
+from examples.weeks import week
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,13 @@
 import shutil
 
 import pytest
-from weeks import week
 
 import engram
 from engram import production
 from engram.errors import EngramError
 from engram.memory import Memory
 from engram.production.erasure import Erasures, load_memory
+from examples.weeks import week
 
 CUSTOMER = {"customer": "7"}
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from weeks import week, write
+from trained_settings import SETTINGS, SMALL
 
 import engram
-from conftest import SETTINGS, SMALL
 from engram import production
 from engram.errors import EngramError
+from examples.weeks import week, write
 
 
 def test_a_model_answers_with_probabilities_and_its_version(churn):

@@ -6,13 +6,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from weeks import week
 
 import engram
 from engram import production
 from engram.errors import EngramError
 from engram.memory import Memory
 from engram.production import Gate
+from examples.weeks import week
 
 
 def contents(folder):
@@ -149,6 +149,34 @@ def test_a_version_that_was_made_and_not_pointed_at_is_found_again(churn, monkey
     result = production.update(churn, week(2, 1500))
     assert (result.version, result.current) == (2, 2)
     assert len(production.history(churn)) == 2
+
+
+def test_a_first_training_that_was_killed_goes_on(tmp_path, monkeypatch):
+    settings = {"target": "left", "time": "date", "tags": "customer", "passes": 2}
+    steps = []
+
+    def listener(done, of):
+        steps.append(done)
+        if len(steps) == of // 2:
+            raise KeyboardInterrupt
+
+    def train(folder, data=None, **more):
+        production.train(data or week(1, 300), folder, settings=settings, every=0, **more)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "m", listener=listener)
+    with pytest.raises(EngramError, match="no version that answers yet"):
+        engram.load(tmp_path / "m")
+    with monkeypatch.context() as patch:
+        patch.setattr(production.Artefact, "point", lambda *_: None)  # as if killed before it
+        train(tmp_path / "m", listener=listener)
+    assert len(steps) == steps[-1] + 1  # that in which it was killed was taken again
+    with pytest.raises(EngramError, match="a version of other data or settings"):
+        train(tmp_path / "m", week(2, 300))
+    train(tmp_path / "m")
+    train(tmp_path / "whole")
+    states = [engram.load(tmp_path / name).network.state_dict() for name in ("m", "whole")]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_rollback_lets_an_earlier_version_answer(churn):

@@ -639,6 +639,8 @@ class Ledger:
             return False
         if self._key_at(slot) == self._key(task, label):
             self._slots.replace(slot, candidate)
+            if self._max_bytes is not None:  # it may have come back larger
+                self._fit_bytes(self._max_bytes)
             return True
         self._discard([id])
         return False

@@ -138,7 +138,7 @@ class Artefact:
 
     @classmethod
     def create(cls, folder: str | os.PathLike[str]) -> Artefact:
-        """Make an artefact without a version, or return one that has none yet."""
+        """Make an artefact without a version, or return one of which no version answers yet."""
         path = Path(folder)
         if not (path / "artefact.json").exists():
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -155,7 +155,7 @@ class Artefact:
                 raise EngramError(f"{str(path)!r} cannot be made: {error.strerror}.") from error
             write_json(path / "artefact.json", document)
         found = cls(path)
-        if found.versions():
+        if found.moves():
             raise EngramError(
                 f"{str(path)!r} is an artefact with versions already: `engram update` goes on from "
                 "them, or give another --out."

@@ -122,10 +122,10 @@ def headings(report: Mapping[str, Any]) -> list[str]:
         "examples",
         f"{report['metric']} % before",
         "after",
-        f"difference ({100 * level:g} % interval)",
+        f"difference ({100 * level:g} %)",
         "right → wrong",
         "wrong → right",
-        "calibration error %",
+        "ECE %",
         "gate",
     ]
 

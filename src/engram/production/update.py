@@ -35,6 +35,7 @@ from engram.production import drift, erasure
 from engram.production.artefact import (
     Artefact,
     Document,
+    LockedError,
     Version,
     file_digest,
     now,
@@ -212,9 +213,16 @@ def _first(
     artefact = Artefact.create(out)
     try:
         with artefact.lock():
-            request = _digest([kind, data.digest, dataclasses.asdict(own), dataclasses.asdict(how)])
+            asked = [str(network), dict(arguments or {}), period]
+            settings = [dataclasses.asdict(own), dataclasses.asdict(how)]
+            request = _digest([kind, data.digest, settings, asked])
             if finished := _unpointed(artefact, request, None):
                 return finished
+            if artefact.versions():
+                raise EngramError(
+                    f"{str(artefact.folder)!r} has a version of other data or settings that does "
+                    "not answer yet: give the same command again, or another --out."
+                )
             work = _begin_work(artefact)
             given = network or ("resnet18-reduced" if data.kind == "images" else "mlp")
             found = take_network(given, arguments, work, trust_code)
@@ -222,6 +230,8 @@ def _first(
                 artefact, kind, given, found, data, own, how, period, place, loop, every, listener,
                 weights, request,
             )  # fmt: skip
+    except LockedError:
+        raise  # it is another process's
     except EngramError:
         if not existed and not artefact.versions():
             shutil.rmtree(artefact.folder, ignore_errors=True)  # a mistake leaves nothing behind
@@ -256,7 +266,6 @@ def _first_version(
         )
         preprocessing = fitted.extended(data, artefact.hashed, "keep")
     rows = preprocessing.rows(data)
-    request = _digest([request, network.as_json()])
     seed = generator(how.seed, "production network", 1).integers(2**62)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(seed))
@@ -273,7 +282,8 @@ def _first_version(
         module.to(device).eval()
     else:
         training = _training(module, preprocessing, _some(rows, parts.train), None, how, 1, device)
-        seconds = _run(training, loop, work / CHECKPOINT, request, every, listener)
+        same = _digest([request, network.as_json()])  # the code in it included
+        seconds = _run(training, loop, work / CHECKPOINT, same, every, listener)
     memory = Memory(
         ClassSample(how.memory, include_current=True), max_examples=how.memory, seed=how.seed
     )

@@ -1,13 +1,29 @@
-"""Customers who stay or leave, week by week: a table that drifts, and what may befall it."""
+"""Customers who stay or leave, week by week: the tables of docs/production.md.
+
+    python examples/weeks.py
+
+It writes week1.csv to week5.csv, and bad.csv: a fourth week in which the answers were shuffled.
+"""
 
 import csv
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from pathlib import Path
 
 import numpy as np
 
-NAMES = ["date", "customer", "region", "plan", "usage", "calls", "left"]
+Columns = dict[str, list[str]]
 
 
-def week(number, rows=600, *, seed=None, business=False, shuffled=False, customers=200):
+def week(
+    number: int,
+    rows: int = 600,
+    *,
+    seed: int | None = None,
+    business: bool = False,
+    shuffled: bool = False,
+    customers: int = 200,
+) -> Columns:
     """Return the columns of one week; usage and calls rise from week to week.
 
     With ``business`` there are customers of a new plan, and a new class that only they have. With
@@ -26,7 +42,8 @@ def week(number, rows=600, *, seed=None, business=False, shuffled=False, custome
         usage[plan == "business"] += 120
     if shuffled:
         draw.shuffle(left)
-    days = [f"2026-01-{7 * (number - 1) + 1 + day % 7:02}" for day in range(rows)]
+    monday = date(2026, 1, 5) + timedelta(weeks=number - 1)
+    days = [(monday + timedelta(days=day % 7)).isoformat() for day in range(rows)]
     return {
         "date": days,
         "customer": [str(each) for each in draw.integers(1, customers, rows)],
@@ -38,10 +55,21 @@ def week(number, rows=600, *, seed=None, business=False, shuffled=False, custome
     }
 
 
-def write(path, columns):
+def write(path: Path, columns: Mapping[str, Sequence[str]]) -> str:
     """Write columns as CSV; return the path as a source."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
     return f"table:{path}"
+
+
+def write_all(folder: Path, rows: int = 2_000) -> None:
+    """Write the weeks of the story; from the third on there is a new plan, and a new class."""
+    for number in range(1, 6):
+        write(folder / f"week{number}.csv", week(number, rows, business=number > 2))
+    write(folder / "bad.csv", week(4, rows, seed=40, business=True, shuffled=True))
+
+
+if __name__ == "__main__":
+    write_all(Path.cwd())
