@@ -318,6 +318,15 @@ def refusals(world):
     }
 
 
+def split_and_copied(world):
+    """Return what is said of split layers of which there are several copies, averaged by nobody."""
+    model = Doubled(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("data", "tensor"))
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
+    return sentence(lambda: mixer.backward(loss_on(model, examples(0, 4))))
+
+
 def other_replica(world, rank):
     """Return what is said where the replicas of a part differ."""
     model = sharded(world, "hsdp")
@@ -368,6 +377,7 @@ def work(rank, world, path):
                 found["not finite", name(rule), waits] = not_finite(rule, world, waits=waits)
         found["refusals"] = refusals(world)
         if world == 4:
+            found["split and copied"] = split_and_copied(world)
             found["other replica"] = other_replica(world, rank)
         return found
     finally:
@@ -514,8 +524,9 @@ def test_what_is_not_supported_is_refused_by_name(ranks):
         assert "a penalty is not supported" in own["refusals"]["penalty"]
 
 
-def test_replicas_of_a_part_that_differ_are_refused(ranks):
+def test_replicas_of_a_part_that_differ_or_are_averaged_by_nobody_are_refused(ranks):
     world, found = ranks
     if world == 4:
         for own in found:
+            assert "sharded over 2 ranks, and the step is taken by 4" in own["split and copied"]
             assert "are held by several ranks and differ" in own["other replica"]
