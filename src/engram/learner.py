@@ -22,14 +22,18 @@ from engram.gradients import (
     Guard,
     Mix,
     NamedLoss,
+    PlannedRow,
+    Ranks,
     check_group,
     check_rule,
     compare_again,
+    has_parts,
     is_finite,
     is_sharded,
     mix_losses,
     optimized,
     ranks_of,
+    refuse_sharded,
 )
 from engram.memory import IndexStorage, Memory, Ragged
 from engram.memory.columns import own_labels
@@ -118,9 +122,11 @@ class Learner:
 
     In data parallel training every rank has a learner and a memory of its own, and gives it its
     part of each batch. A row that not all ranks remember (yet) is the mean of those that do, and
-    what goes wrong on one rank is an error on all of them. A model that is wrapped in
+    what goes wrong on one rank is an error on all of them. Ranks count by their examples, a loss
+    being a mean over them. A model that is wrapped in
     DistributedDataParallel is run under its ``no_sync()``: gradients are averaged here, and buffers
-    stay each rank's own.
+    stay each rank's own. One that is sharded by FSDP2 or tensor parallelism is mixed part by part;
+    a rank that remembers nothing yet then sends its batch through the model once more, for nothing.
 
     Args:
         model: anything that ``loss`` can be computed from.
@@ -219,10 +225,10 @@ class Learner:
         if clip_norm is not None and not (clips and 0 < clip_norm < math.inf):
             raise EngramError(f"clip_norm must be a number above 0, not {shown(clip_norm)}.")
         self.model = model
+        self.penalty = penalty
         self.optimizer = optimizer
         self.rule = rule
         self.memory = memory
-        self.penalty = penalty
         self.scheduler = scheduler
         self._scaler = scaler
         self._clip_norm = clip_norm
@@ -247,6 +253,8 @@ class Learner:
                 f"optimizer must be one of torch's, not a {type(optimizer).__name__}."
             )
         _refuse_closure(optimizer)
+        if self.penalty is not None:
+            refuse_sharded(optimized(optimizer), "a penalty")
         self._optimizer = optimizer
 
     def __repr__(self) -> str:
@@ -502,18 +510,55 @@ class Learner:
         device = _device_of(current)
         with_tasks = self._loss is not cross_entropy  # which never looks at them
         own = self._own_weights(known, device)
-        alone = True
-        for name, batch, *columns in self._references(with_tasks):
-            alone = False
-            for answer in self._in_parts(*_moved(batch, columns, device), alone=None):
-                yield name, answer.loss, answer.value
         tasks = None
         if with_tasks and task is not None:
             tasks = torch.full((size,), task, device=device)
-        for answer in self._in_parts(current, tasks, own, alone=alone):
-            if kept is not None:
-                kept.append(answer.columns)
-            yield "current", answer.loss, _checked_value(answer.loss, answer.value, finite)
+
+        def rows() -> Iterator[_Row]:
+            alone = True
+            for name, batch, *columns in self._references(with_tasks):
+                alone = False
+                moved, of_tasks, weights = _moved(batch, columns, device)
+                yield _Row(name, moved, of_tasks, weights, None)
+            yield _Row("current", current, tasks, own, alone)
+
+        ranks = ranks_of(self._process_group, self.rule)
+        if ranks is not None and has_parts(optimized(self._optimizer)):
+            evaluated = self._evaluated_together(ranks, [*rows()])
+        else:
+            evaluated = ((row, each) for row in rows() for each in self._in_parts(row))
+        for row, (loss, value, columns, examples) in evaluated:
+            if row.name == "current":
+                value = _checked_value(loss, value, finite)
+                if kept is not None and columns is not None:
+                    kept.append(columns)
+            yield NamedLoss(row.name, loss, value, 1.0 if ranks is None else float(examples))
+
+    def _evaluated_together(
+        self, ranks: Ranks, rows: Sequence[_Row]
+    ) -> Iterator[tuple[_Row, _Evaluated]]:
+        """Yield the losses of the rows that any rank has, each times this rank's share of it.
+
+        Of a sharded model every pass is a collective call: a rank that lacks a row, or has fewer
+        parts of it, takes part by passes of its own batch that count nothing.
+        """
+        planned = []
+        for row in rows:
+            size = _size_of(row.batch)
+            parts = 1 if self._micro_batch is None else -(-size // self._micro_batch)
+            planned.append(PlannedRow(row.name, float(_examples(row.weights, size)), parts))
+        own = {row.name: row for row in rows}
+        for name, share, parts in ranks.plan_rows(planned):
+            row = own.get(str(name), rows[-1]._replace(name=str(name)))
+            spare = parts
+            if name in own:
+                for loss, value, columns, _ in self._in_parts(row):
+                    spare -= 1
+                    shared = None if value is None else value * share
+                    yield row, _Evaluated(loss * share, shared, columns)
+            for _ in range(spare):
+                loss, value, _, _ = next(self._in_parts(row))
+                yield row, _Evaluated(loss * 0, None if value is None else value * 0, None)
 
     def _with_columns(
         self,
@@ -534,7 +579,7 @@ class Learner:
         for each in self._losses(current, task, _size_of(current), None, known, kept):
             if last is not None:
                 yield last
-            last = each if each[0] == "current" else None
+            last = each if each.name == "current" else None
             if last is None:
                 yield each
         assert last is not None
@@ -550,8 +595,7 @@ class Learner:
                 "columns cannot leave out; leave them out of the batch."
             )
         prepared.append(own)
-        name, loss, value = last
-        yield name, loss, _checked_value(loss, value, own.finite)
+        yield last._replace(value=_checked_value(last.loss, last.value, own.finite))
 
     def _plain_loss(self, model: nn.Module, batch: Any, tasks: Tensor | None) -> Any:  # noqa: ANN401
         """Return the loss of a batch by itself."""
@@ -572,28 +616,27 @@ class Learner:
             )
         return None if own is None else torch.tensor(own, device=device)
 
-    def _in_parts(
-        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None, *, alone: bool | None
-    ) -> Iterator[_Evaluated]:
-        """Yield the loss of a batch and its value or, of a large one, the shares of its parts.
-
-        ``alone`` is None for a batch of the memory, else whether there is none.
-        """
-        most = self._micro_batch
-        if most is None or (size := _size_of(batch)) <= most:
-            yield self._evaluate(batch, tasks, weights, alone)
+    def _in_parts(self, row: _Row) -> Iterator[_Evaluated]:
+        """Yield the loss of a batch and its value or, of a large one, the shares of its parts."""
+        _, batch, tasks, weights, alone = row
+        most, size = self._micro_batch, _size_of(batch)
+        if most is None or size <= most:
+            examples = _examples(weights, size)
+            yield self._evaluate(batch, tasks, weights, alone)._replace(examples=examples)
             return
         total = None if weights is None else weights.sum()
         for start in range(0, size, most):
             part = slice(start, start + most)
             own = None if weights is None else weights[part]
-            loss, value, columns = self._evaluate(
+            loss, value, columns, _ = self._evaluate(
                 _rows_of(batch, part), None if tasks is None else tasks[part], own, alone
             )
-            share: Any = min(most, size - start) / size
+            count = min(most, size - start)
+            share: Any = count / size
             if own is not None and total is not None:
                 share = (own.sum() / total).to(loss.dtype)
-            yield _Evaluated(loss * share, None if value is None else value * share, columns)
+            shared = None if value is None else value * share
+            yield _Evaluated(loss * share, shared, columns, _examples(own, count))
 
     def _references(
         self, with_tasks: bool
@@ -677,7 +720,23 @@ class _Evaluated(NamedTuple):
 
     loss: Tensor
     value: Tensor | float | None = None
-    columns: Mapping[str, Tensor] = {}
+    columns: Mapping[str, Tensor] | None = {}  # None for what is not to be remembered
+    examples: Tensor | float = 1.0  # of how many it is the mean, or the sum of their weights
+
+
+class _Row(NamedTuple):
+    """What a row's loss is computed of."""
+
+    name: str
+    batch: Batch
+    tasks: Tensor | None
+    weights: Tensor | None
+    alone: bool | None  # None for a batch of the memory, else whether there is none
+
+
+def _examples(weights: Tensor | None, size: int) -> Tensor | float:
+    """Return by what a mean over examples counts: their number, or the sum of their weights."""
+    return size if weights is None else weights.sum()
 
 
 def _keeps_columns(memory: Memory | None) -> bool:

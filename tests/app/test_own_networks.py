@@ -111,6 +111,7 @@ def test_arguments_need_a_network_and_must_be_its_own(ask, network):
         assert sentence in err
 
 
+@pytest.mark.slow
 def test_workers_find_the_network(engram, network, tmp_path):
     options = {**SMALL, "seeds": 2, "store": tmp_path / "store.sqlite", "network": network}
     code, _, err = engram("run", "permuted-mnist", "mega-ii", **options)

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from gradient_oracles import examples, loss_on, network, sgd
 from torch import multiprocessing, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 import engram
@@ -367,19 +366,6 @@ def penalty_trouble(rank):
     return sentence(lambda: learner.end_task(given))
 
 
-def sharded():
-    mesh = init_device_mesh("cpu", (2,))
-    weight = nn.Parameter(distribute_tensor(torch.ones(4, 3), mesh, [Shard(0)]))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    loss = torch.ones((), requires_grad=True) * 1.0
-    learner = engram.Learner(nn.Linear(3, 4), optimizer, MEGA2(), Memory(Fifo(10)))
-    return [
-        sentence(lambda: engram.GradientMixer(optimizer, MEGA2()).backward(loss)),
-        sentence(lambda: engram.backward([loss], [weight], MEGA1())),
-        sentence(lambda: learner.observe(torch.ones(2, 3), torch.tensor([0, 1]))),
-    ]
-
-
 def fully_sharded(rank):
     """Return what is said of FSDP's flat parameters, of its views of them, and of its modules."""
     whole = FullyShardedDataParallel(network(0), device_id=torch.device("cpu"))
@@ -479,7 +465,6 @@ def work(rank, path):
             "penalty trouble": penalty_trouble(rank),
             "messages": messages(rank),
             "sparse": sparse(),
-            "sharded": sharded(),
             "fully sharded": fully_sharded(rank),
         }
     finally:
@@ -651,11 +636,8 @@ def test_sparse_gradients_are_refused(ranks):
         assert all("an embedding needs sparse=False" in said for said in own["sparse"])
 
 
-def test_sharded_parameters_are_refused(ranks):
+def test_flat_parameters_are_refused(ranks):
     for own in ranks:
-        for said in own["sharded"]:
-            assert "DTensor" in said
-            assert "sharded" in said
         flat, views, module = own["fully sharded"]
         assert "FlatParameter" in flat
         assert "not the same on all ranks" in views

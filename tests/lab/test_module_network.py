@@ -223,3 +223,23 @@ def test_columns_of_residual_networks_take_the_steps_of_a_module_with_a_frozen_p
         now = Column.of_column(fast, columns.columns[1][0], columns.buffers[1][0], classes, 2, 1)
         for name, view in general.named_parameters(rows.parameters[0]).items():
             torch.testing.assert_close(view, now.state_dict()[name], rtol=1e-6, atol=1e-8)
+
+
+def test_averages_of_passes_side_by_side_are_those_of_passes_in_turn():
+    shape, classes = (3, 8, 8), 5
+    network = module_of("resnet18-reduced", shape, classes, width=2)
+    parameters = drawn(network, 2)
+    rows = torch.empty(2, 1, network.size, dtype=torch.float64)
+    in_turn = Rows(network, parameters)
+    side_by_side = in_turn.buffers.clone()
+    batches = [batch(shape, 2, 4, seed, classes) for seed in range(3)]
+    apart = network.apart(side_by_side, len(batches))
+    for given, own in zip(batches, apart, strict=True):
+        in_turn.gradients(given, rows)
+        in_turn._pass(given, rows, own)
+    network.put_together(side_by_side, apart)
+    for one in range(2):
+        torch.testing.assert_close(
+            network.named_buffers(side_by_side[one], torch.float64),
+            network.named_buffers(in_turn.buffers[one], torch.float64),
+        )

@@ -6,14 +6,15 @@ from engram.gradients.mixer import GradientMixer, optimized
 from engram.gradients.mixing import Mix, check_rule
 from engram.gradients.parallel import (
     GroupChoice,
+    PlannedRow,
     Ranks,
     check_group,
     compare_again,
-    is_sharded,
     raise_on_all,
+    rank_share,
     ranks_of,
-    refuse_sharded,
 )
+from engram.gradients.sharded import has_parts, is_sharded, own_parts, refuse_sharded
 
 __all__ = [
     "Check",
@@ -22,17 +23,21 @@ __all__ = [
     "Guard",
     "Mix",
     "NamedLoss",
+    "PlannedRow",
     "Ranks",
     "backward",
     "backward_each",
     "check_group",
     "check_rule",
     "compare_again",
+    "has_parts",
     "is_finite",
     "is_sharded",
     "mix_losses",
     "optimized",
+    "own_parts",
     "raise_on_all",
+    "rank_share",
     "ranks_of",
     "refuse_sharded",
 ]

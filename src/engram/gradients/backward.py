@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,14 @@ from engram.gradients.parallel import (
     check_group,
     raise_on_all,
     ranks_of,
-    refuse_sharded,
+    shards_for,
+)
+from engram.gradients.sharded import (
+    has_parts,
+    own_parts,
+    refuse_pending,
+    whole_number,
+    whole_parameters,
 )
 from engram.rules import Rule
 
@@ -37,8 +44,16 @@ if TYPE_CHECKING:
 CURRENT = "current"
 """The name of the row of the current batch."""
 
-NamedLoss: TypeAlias = tuple[Hashable, Tensor, Tensor | float | None]
-"""A row's name, its loss, and what the rule compares: None for the loss itself."""
+
+class NamedLoss(NamedTuple):
+    """A loss of a row, or of a part of it."""
+
+    name: Hashable
+    loss: Tensor
+    value: Tensor | float | None
+    """What the rule compares; None for the loss itself."""
+    examples: float = 1.0
+    """Of how many examples it is the mean: by them ranks count."""
 
 
 def backward(
@@ -79,21 +94,26 @@ def backward(
     try:
         check_rule(rule)
         unique = _unique(parameters)
+        shards = shards_for(unique, ranks)
         compared = _compared(losses, values)
         names = _names([None] * len(losses))
-        rows = _differentiate_each(losses, unique) if rule.needs_gram else []
+        # FSDP2's passes are taken one by one: each is whole then, whatever they share.
+        one_by_one = rule.needs_gram or shards is not None
+        rows = _differentiate_each(losses, unique) if one_by_one else []
+        if shards is not None:
+            rows = shards.aligned(rows)
         if ranks is not None:
-            check_rows(rows)
+            check_rows([own_parts(row) for row in rows])
     except Exception as error:
         raise_on_all(ranks, error)
         raise
-    if not rule.needs_gram:
+    if not one_by_one:
         return _mix_once(rule, names, losses, compared, unique, ranks, check=check_finite)
     if ranks is not None:
         names, compared, rows = ranks.average_rows(
             names, compared, rows, unique, unique, absent=False
         )
-    return mix_rows(rule, names, compared, rows, unique, check=check_finite)
+    return mix_rows(rule, names, compared, rows, unique, check=check_finite, shards=shards)
 
 
 def backward_each(
@@ -150,21 +170,24 @@ def mix_losses(
     the rule is. With a scaler the mixture comes scaled, as `GradientMixer` leaves it.
     """
     ranks = ranks_of(process_group, rule)
-    if rule.needs_gram or one_by_one or scaler is not None:
+    if rule.needs_gram or one_by_one or scaler is not None or has_parts(parameters):
         return _mix_each(losses, parameters, rule, ranks, check=check, absent=True, scaler=scaler)
     try:
-        refuse_sharded(parameters)
+        shards_for(parameters, ranks)  # which refuses what it does not know
         given = list(losses)
         given.insert(0, given.pop())
-        names = [name for name, _, _ in given]
-        rows = [loss for _, loss, _ in given]
+        names = [each.name for each in given]
+        rows = [each.loss for each in given]
+        counts = [each.examples for each in given]
         for loss in rows:
             check_loss(loss)
-        values = [compared_value(loss, value) for _, loss, value in given]
+        values = [compared_value(each.loss, each.value) for each in given]
     except Exception as error:
         raise_on_all(ranks, error)
         raise
-    return _mix_once(rule, names, rows, values, parameters, ranks, check=check, absent=True)
+    return _mix_once(
+        rule, names, rows, values, parameters, ranks, check=check, absent=True, counts=counts
+    )
 
 
 def _mix_each(
@@ -183,37 +206,44 @@ def _mix_each(
         clear_gradients(parameters)
     given: list[Hashable] = []
     values: list[Tensor] = []
+    counts: list[float] = []
     rows: list[Gradient] = []
     try:
-        refuse_sharded(parameters)
-        for name, loss, value in losses:
+        shards_for(parameters, ranks)
+        shards = shards_for(trained, ranks)
+        for name, loss, value, examples in losses:
             check_loss(loss)
             compared = compared_value(loss, value)
             scaled = loss if scaler is None else scaler.scale(loss)
             if name is not None and given and given[-1] == name:  # another part of this row
                 values[-1] = values[-1] + compared
+                counts[-1] += examples
                 rows[-1] = differentiate(scaled, trained, rows[-1])
                 continue
             given.append(name)
             values.append(compared)
+            counts.append(examples)
             rows.append(differentiate(scaled, trained))
         if not rows:
             raise EngramError("losses must hold the current loss at least, and there is none.")
         given.insert(0, given.pop())
         values.insert(0, values.pop())
+        counts.insert(0, counts.pop())
         rows.insert(0, rows.pop())
+        if shards is not None:
+            rows = shards.aligned(rows)
         if ranks is not None:
-            check_rows(rows)
+            check_rows([own_parts(row) for row in rows])
     except Exception as error:
         raise_on_all(ranks, error)
         raise
     names = _names(given)
     if ranks is not None:
         names, values, rows = ranks.average_rows(
-            names, values, rows, trained, parameters, absent=absent
+            names, values, rows, trained, parameters, absent=absent, counts=counts
         )
     scale = None if scaler is None else scaler.scale(torch.ones_like(values[0]))
-    return mix_rows(rule, names, values, rows, trained, scale=scale, check=check)
+    return mix_rows(rule, names, values, rows, trained, scale=scale, check=check, shards=shards)
 
 
 def _mix_once(
@@ -226,11 +256,14 @@ def _mix_once(
     *,
     check: Check,
     absent: bool = False,
+    counts: Sequence[float] | None = None,
 ) -> Mix:
     """Differentiate the re-weighted loss, for a rule that does not compare gradients."""
     shares = dict.fromkeys(names, 1.0)
     if ranks is not None:  # every rank weighs the same values
-        shares, values = ranks.average_values(names, values, parameters, absent=absent)
+        shares, values = ranks.average_values(
+            names, values, parameters, absent=absent, counts=counts
+        )
     mix = weigh(rule, [*shares], values, check=check)
     weights = dict(zip(shares, mix.weights.unbind(), strict=True))
     clear_gradients(parameters)
@@ -276,12 +309,18 @@ def differentiate(
     known: Gradient | None = None,
     *,
     retain_graph: bool = False,
+    whole: bool = True,
 ) -> Gradient:
-    """Return the loss's gradient, added to the ``known`` one, and leave every ``.grad`` None."""
+    """Return the loss's gradient, added to the ``known`` one, and leave every ``.grad`` None.
+
+    With ``whole`` it is an error if FSDP2 holds a part of it back for later.
+    """
     try:
         for place, parameter in enumerate(parameters):
             parameter.grad = None if known is None else known[place]
         torch.autograd.backward(loss, retain_graph=retain_graph)
+        if whole:
+            refuse_pending(parameters)
         return [parameter.grad for parameter in parameters]
     finally:
         clear_gradients(parameters)
@@ -325,7 +364,9 @@ def compared_value(loss: Tensor, value: Tensor | float | None) -> Tensor:
     """Return what the rule compares, by default the loss itself, in float32 or better."""
     dtype = loss.dtype if loss.dtype in (torch.float32, torch.float64) else torch.float32
     own = value is None or value is loss
-    number = loss if own else _number(value, dtype, loss.device)
+    if isinstance(value, Tensor):
+        value = whole_number(value)
+    number = whole_number(loss) if own else _number(value, dtype, loss.device)
     if number.dtype is not dtype or number.dim():
         number = number.to(dtype).reshape(())
     return number.detach()
@@ -364,7 +405,7 @@ def _pairs(losses: Iterable[tuple[Tensor, Tensor | float]]) -> Iterator[NamedLos
             raise EngramError(
                 f"losses must be pairs of a loss and its value, and one is {shown(pair)}."
             ) from None
-        yield None, loss, value
+        yield NamedLoss(None, loss, value)
 
 
 def _unique(parameters: Iterable[Tensor]) -> list[Tensor]:
@@ -379,8 +420,7 @@ def _unique(parameters: Iterable[Tensor]) -> list[Tensor]:
     for parameter in unique:
         if not isinstance(parameter, Tensor):
             raise EngramError(f"parameters must be tensors, and one is {shown(parameter)}.")
-    refuse_sharded(unique)
-    return unique
+    return whole_parameters(unique)
 
 
 def _compared(losses: Sequence[Tensor], values: Sequence[Tensor | float] | None) -> list[Tensor]:

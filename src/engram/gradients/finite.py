@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from engram.errors import EngramError, shown
 from engram.gradients.gram import Gradient
+from engram.gradients.sharded import has_parts, own_part
 from engram.rules import Rule
 
 _MOST = 1024  # steps that are recorded and not settled
@@ -62,7 +63,7 @@ def is_bad_step(rule: Rule, losses: Tensor, weights: Tensor, gradient: Gradient 
     """
     measure = weights.sum()
     parts = [each for each in gradient or () if each is not None]
-    dense = [each for each in parts if each.layout is torch.strided]
+    dense = [each for each in parts if each.layout is torch.strided and each.numel()]
     if dense:  # the largest element, which does not overflow as a square does
         measure = measure + get_total_norm(dense, math.inf).to(measure.device)
     for each in parts:
@@ -184,6 +185,7 @@ class Guard:
             gradient = parameter.grad
             if gradient is None:
                 continue
+            gradient = own_part(gradient)
             bad = self._bad.to(gradient.device)
             if gradient.layout is torch.strided:
                 gradient.masked_fill_(bad, 0)
@@ -257,7 +259,8 @@ class Guard:
             own = self._found_inf
             optimizer.found_inf = own if other is None else torch.maximum(own, other)  # type: ignore[attr-defined]
         else:
-            weights = [(each, each.detach().clone()) for each in held if each.requires_grad]
+            trained = [own_part(each.detach()) for each in held if each.requires_grad]
+            weights = [(each, each.clone()) for each in trained]
             self._before = _BeforeStep(None, [], weights)
 
     def _after_step(self, optimizer: Optimizer) -> None:
@@ -289,4 +292,7 @@ Check: TypeAlias = Guard | bool
 def _skips_by_itself(optimizer: Optimizer) -> bool:
     """Tell whether an optimiser looks at ``found_inf``, as those with fused=True do."""
     fused = all(group.get("fused") for group in optimizer.param_groups)
-    return fused and getattr(optimizer, "_step_supports_amp_scaling", False)
+    if not fused or not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return False
+    # With DTensors a fused step has no place for a number that is not one of them.
+    return not any(has_parts(group["params"]) for group in optimizer.param_groups)

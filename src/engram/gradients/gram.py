@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
+from engram.gradients.sharded import Shards
 
 Gradient: TypeAlias = Sequence[Tensor | None]
 """One entry a parameter; None is a gradient of 0."""
@@ -40,9 +41,12 @@ class GradientRows:
     reaches every parameter, in contiguous tensors of full precision on one device.
     """
 
-    def __init__(self, rows: Sequence[Gradient], device: torch.device) -> None:
+    def __init__(
+        self, rows: Sequence[Gradient], device: torch.device, shards: Shards | None = None
+    ) -> None:
         self._rows = rows
         self._device = device
+        self._shards = shards  # of these rows are this rank's parts
         dtypes = {each.dtype for row in rows for each in row if each is not None}
         self.dtype = torch.float64 if dtypes == _DOUBLE else torch.float32
         """How far the dot products can be trusted: the narrowest of the rows, float32 at least."""
@@ -53,6 +57,8 @@ class GradientRows:
 
     def gram(self) -> Tensor:
         """Return the dot products of the rows, ``[n, n]``, summed in float32 or better."""
+        if self._shards is not None:
+            return self._gram_over_ranks(self._shards)
         size = len(self._rows)
         if self._plain is None:
             products = _dot_products(self._rows, self._dot)
@@ -65,7 +71,7 @@ class GradientRows:
 
     def gram_in_numbers(self) -> list[list[float]]:
         """Return `gram` in plain numbers, for a step whose losses are on the CPU."""
-        if self._plain is None:
+        if self._plain is None or self._shards is not None:
             numbers: list[list[float]] = self.gram().tolist()
             return numbers
         arrays = [[each.numpy() for each in row] for row in self._plain]
@@ -73,6 +79,14 @@ class GradientRows:
         # nothing, as dot does: beyond the range it is an infinity, and the rule says what follows.
         products = _dot_products(arrays, np.vdot)
         return _symmetric([sum(map(float, entry), 0.0) for entry in products], len(arrays))
+
+    def _gram_over_ranks(self, shards: Shards) -> Tensor:
+        """Return the dot products of the whole rows: those of all parts, each counted once."""
+        total = torch.zeros(len(self._rows), len(self._rows), dtype=self.dtype, device=self._device)
+        for copies, places in shards.columns.items():
+            part = GradientRows([[row[at] for at in places] for row in self._rows], self._device)
+            total += part.gram() / copies
+        return shards.add_up(total)
 
     def mixture(self, weights: Tensor) -> Gradient:
         """Return ``weights @ rows``, formed in the buffers of the first row that has some."""

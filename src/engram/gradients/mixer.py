@@ -16,7 +16,15 @@ from engram.gradients.backward import CURRENT, check_loss, compared_value, diffe
 from engram.gradients.finite import Guard
 from engram.gradients.gram import Gradient, check_rows
 from engram.gradients.mixing import Mix, check_rule, clear_gradients, mix_rows
-from engram.gradients.parallel import GroupChoice, Names, check_group, ranks_of, refuse_sharded
+from engram.gradients.parallel import (
+    GroupChoice,
+    Names,
+    check_group,
+    raise_on_all,
+    ranks_of,
+    shards_for,
+)
+from engram.gradients.sharded import own_parts, refuse_pending
 from engram.rules import Rule
 
 if TYPE_CHECKING:
@@ -47,7 +55,9 @@ class GradientMixer:
             be the same on all ranks, which is checked in the first step, whenever there are other
             parameters and after every 100 steps; the rule in every step. Losses may come from the
             bare module, or from one that is wrapped in DistributedDataParallel; under its
-            ``no_sync()`` gradients travel once instead of twice.
+            ``no_sync()`` gradients travel once instead of twice. Parameters may be DTensors, as of
+            FSDP2: then ``backward`` itself is a collective call, and every rank makes the same ones
+            in the same order. Ranks count the same, unless losses are times their `rank_share`.
         scaler: mixed precision. Gradients are scaled by it, and stay scaled for its ``step``; the
             rule and the ``Mix`` see none of it. An overflow is left in ``.grad`` for it to find.
         check_finite: losses and gradients that are not finite, and negative values where the rule
@@ -97,6 +107,7 @@ class GradientMixer:
         self._scaler = scaler
         self._guard = Guard(check_finite)
         self._rows: dict[Hashable, _Row] = {}
+        self._last: Hashable = None  # the row that was added to
 
     def backward(
         self, loss: Tensor, *, row: Hashable = CURRENT, value: Tensor | float | None = None
@@ -126,7 +137,10 @@ class GradientMixer:
             self._check_name(row)
         try:
             parameters = optimized(self._optimizer)
-            refuse_sharded(parameters)
+            shards_for(parameters, ranks_of(self._process_group, self._rule))
+            if row != self._last or not self._rows:
+                refuse_pending(parameters)  # what would become this row's
+            self._last = row
             scaled = loss if self._scaler is None else self._scaler.scale(loss)
             filled.add_gradient(scaled, parameters)
         except BaseException:
@@ -148,11 +162,17 @@ class GradientMixer:
         losses = [rows[name].value for name in names]
         gradients = [rows[name].over(trained) for name in names]
         ranks = ranks_of(self._process_group, self._rule)
+        try:
+            refuse_pending(trained)
+            shards = shards_for(trained, ranks)
+            if shards is not None:
+                gradients = shards.aligned(gradients)
+            if ranks is not None:
+                check_rows([own_parts(row) for row in gradients])
+        except EngramError as error:
+            raise_on_all(ranks, error)
+            raise
         if ranks is not None:
-            try:
-                check_rows(gradients)
-            except EngramError as error:
-                ranks.fail(error)
             names, losses, gradients = ranks.average_rows(
                 names, losses, gradients, trained, parameters, absent=False
             )
@@ -166,7 +186,16 @@ class GradientMixer:
             scale = self._scaler.scale(torch.ones_like(losses[0]))  # not read back to the host
             check = check if not self._scaler.is_enabled() else False
         try:
-            mix = mix_rows(self._rule, names, losses, gradients, trained, scale=scale, check=check)
+            mix = mix_rows(
+                self._rule,
+                names,
+                losses,
+                gradients,
+                trained,
+                scale=scale,
+                check=check,
+                shards=shards,
+            )
             if self._guard.due:
                 self._guard.settle()
         except BaseException:
@@ -215,7 +244,8 @@ class _Row:
         over its own where there are none, so a row costs no copy.
         """
         known = self.over(parameters) if self.gradient else None
-        self.gradient = differentiate(loss, parameters, known)
+        # FSDP2 may hold back the gradients of micro-batches until the last one of the row.
+        self.gradient = differentiate(loss, parameters, known, whole=False)
         self.parameters = parameters
 
     def over(self, parameters: Sequence[Tensor]) -> Gradient:

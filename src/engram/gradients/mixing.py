@@ -23,6 +23,7 @@ from engram.gradients.finite import (
     refusal,
 )
 from engram.gradients.gram import Gradient, GradientRows, as_tensor
+from engram.gradients.sharded import Shards, own_parts
 from engram.rules import Rule
 
 _PRECISIONS = {dtype: torch.finfo(dtype) for dtype in (torch.float32, torch.float64)}
@@ -98,21 +99,26 @@ def mix_rows(
     *,
     scale: Tensor | None = None,
     check: Check = False,
+    shards: Shards | None = None,
 ) -> Mix:
     """Weigh the rows and write their mixture to ``.grad``, which is None where this raises."""
     check_reached(rows, parameters)
-    matrix = GradientRows(rows, values[0].device)
+    parts = rows if shards is None else [own_parts(row) for row in rows]
+    matrix = GradientRows(parts, values[0].device, shards)
     compared = matrix if rule.needs_gram else None
     mix = weigh(rule, names, values, compared, scale=scale, check=check)
     if isinstance(mix, _NumberMix):
         mixture = matrix.mixture_in_numbers(mix.numbers[2], mix.dtype)
     else:
         mixture = matrix.mixture(mix.weights)
+    if shards is not None:  # it is formed in the parts of the first gradient that there is
+        columns = zip(*rows, strict=True)
+        mixture = [next((e for e in column if e is not None), None) for column in columns]
     try:
         for parameter, gradient in zip(parameters, mixture, strict=True):
             parameter.grad = gradient
         if check is not False and not (rule.needs_gram and isinstance(mix, _NumberMix)):
-            check_gradient(rule, names, mix, parameters, rows[1:], check)
+            check_gradient(rule, names, mix, parameters, rows[1:], check, shards)
     except BaseException:
         clear_gradients(parameters)  # an interruption may come when some of them are written
         raise
@@ -196,18 +202,28 @@ def check_gradient(
     parameters: Sequence[Tensor],
     references: Sequence[Gradient],
     check: Guard | Literal[True],
+    shards: Shards | None = None,
 ) -> None:
     """Refuse a mixture, in ``.grad``, that is not finite, or let the guard record that it is not.
 
     In numbers there is nothing left to check where the rule has compared the rows. ``references``
     are the rows after the first, where they are still there: they may tell which one is wrong.
+    Of sharded ones no rank knows it alone.
     """
-    gradient = None if rule.needs_gram else [parameter.grad for parameter in parameters]
+    gradient = None if rule.needs_gram else own_parts([each.grad for each in parameters])
     if isinstance(mix, _NumberMix):
-        if gradient is not None and not is_finite(gradient):
+        if gradient is None:
+            return
+        finite = is_finite(gradient)
+        if shards is not None:
+            bad = torch.tensor(not finite, device=mix.losses.device)
+            finite, references = not shards.anywhere(bad).item(), ()
+        if not finite:
             raise refusal(_find_bad_gradient(names, references))
         return
     bad = is_bad_step(rule, mix.losses, mix.weights, gradient)
+    if shards is not None:
+        bad = shards.anywhere(bad)
     step = PendingStep(rule, names, mix.losses, mix.gram, bad)
     if isinstance(check, Guard):
         check.record(step)

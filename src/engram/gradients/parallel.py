@@ -7,20 +7,26 @@ one rank travels in the first call of a step, and is then raised on all of them.
 from __future__ import annotations
 
 import re
-import sys
 import zlib
-from collections import Counter
-from collections.abc import Hashable, Iterator, MutableMapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from engram.errors import EngramError, shown
 from engram.gradients.gram import Gradient
-from engram.rules import Rule
+from engram.gradients.sharded import (
+    Shards,
+    described_parts,
+    is_dtensor,
+    own_part,
+    part_of,
+    shards_of,
+)
+from engram.rules import Current, Rule
 
 GroupChoice: TypeAlias = "dist.ProcessGroup | Literal[False] | None"
 """A group of ranks; None for the default one, if there is one; False for none."""
@@ -34,8 +40,6 @@ _PIECE = 2**22  # elements whose bits are summed at a time
 _INTERVAL = 100  # steps, after which weights that were found to be the same are compared again
 # That ranks compare: the names of the rows, the parameters, which row reaches which, and the rule.
 _FACTS = 4
-_PLAIN = {Tensor, nn.Parameter}
-_SHARDED = {"DTensor", "FlatParameter", "FullyShardedDataParallel"}
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 # By parameter, the name of the group that has found it to be the same on all of its ranks.
@@ -79,24 +83,29 @@ def raise_on_all(ranks: Ranks | None, error: Exception) -> None:
         ranks.fail(error)
 
 
-def refuse_sharded(parameters: Sequence[Tensor]) -> None:
-    """Refuse parameters of which a rank holds a part: dot products of parts are not the whole's."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # whose import would take a while
-    for each in parameters:
-        kind = type(each)
-        # It says so by itself: its type is that of any other parameter.
-        flat = fsdp is not None and isinstance(each, fsdp.FlatParameter)
-        if flat or (kind not in _PLAIN and is_sharded(kind)):
-            raise EngramError(
-                f"A parameter is a {'FlatParameter' if flat else kind.__name__}: parameters that "
-                "are sharded over ranks, as by FSDP or tensor parallelism, are not supported; "
-                "replicate the module, as DistributedDataParallel does."
-            )
+def shards_for(parameters: Sequence[Tensor], ranks: Ranks | None) -> Shards | None:
+    """Return how the parameters are sharded over the ranks; None where every one is whole."""
+    return shards_of(parameters, None if ranks is None else ranks.group)
 
 
-def is_sharded(kind: type) -> bool:
-    """Tell whether parameters or modules of this type are known to be parts of a whole."""
-    return any(each.__name__ in _SHARDED for each in kind.__mro__)
+def rank_share(examples: float, *, process_group: GroupChoice = None) -> float:
+    """Return by what to multiply a loss so that ranks count by their examples, not one as another.
+
+    Gradients and values are averaged over ranks. Where these have batches of different sizes, the
+    mean over all examples is that of each rank's mean loss times its share, which is 1 where sizes
+    are equal; a rank without any has a share of 0, and takes part with whatever loss it has. A
+    `Learner` does so by itself. All ranks of the group must call it.
+
+    Args:
+        examples: how many this rank's loss is the mean of.
+        process_group: as for a `GradientMixer`.
+
+    >>> rank_share(10)  # alone
+    1.0
+    """
+    check_group(process_group)
+    ranks = ranks_of(process_group, Current())
+    return 1.0 if ranks is None else ranks.share_of(examples)
 
 
 def compare_again(parameters: Sequence[Tensor]) -> None:
@@ -105,11 +114,27 @@ def compare_again(parameters: Sequence[Tensor]) -> None:
         _found_equal.pop(parameter, None)
 
 
+class PlannedRow(NamedTuple):
+    """A row that a rank is to differentiate: of how many examples, in how many parts."""
+
+    name: Hashable
+    examples: float
+    parts: int
+
+
+class SharedRow(NamedTuple):
+    """A row that all ranks are to differentiate, each times its own share, in so many parts."""
+
+    name: Hashable
+    share: float
+    parts: int
+
+
 class Ranks:
     """The ranks of a process group, in one step that they take together."""
 
     def __init__(self, group: dist.ProcessGroup, rule: Rule) -> None:
-        self._group = group
+        self.group = group
         self._rule = rule
         self._size = dist.get_world_size(group)
         self._device = _device_of(group)
@@ -128,10 +153,12 @@ class Ranks:
         held: Sequence[Tensor],
         *,
         absent: bool,
+        counts: Sequence[float] | None = None,
     ) -> tuple[Names, list[Tensor], list[Gradient]]:
         """Return names, values and gradients of the rows, averaged over the ranks.
 
-        A parameter that a row reaches on some ranks only counts as zero on the others.
+        A parameter that a row reaches on some ranks only counts as zero on the others. Gradients
+        that are DTensors are the mean over the ranks already.
 
         Args:
             names: of this rank's rows.
@@ -141,33 +168,43 @@ class Ranks:
             held: those that must be the same on all ranks, the frozen ones of them too.
             absent: whether a rank may lack a row, which is then the mean of the others; else it is
                 an error, and the same one on all ranks.
+            counts: for each row, of how many examples it is the mean on this rank; without them
+                every rank that has the row counts the same.
         """
         reached = [[gradient is not None for gradient in row] for row in rows]
-        same_names, same_reach, wide = self._agree(names, held, reached, values)
-        shares = self._align(names, same_names, absent)
+        same_rows, same_reach, wide = self._agree(names, held, reached, values, counts)
+        shares = self._align(names, counts, same_rows, absent)
         own = dict(zip(names, rows, strict=True))
         missing: Gradient = [None] * len(parameters)
         aligned = [own.get(name, missing) for name in shares]
-        if not (same_names and same_reach):
+        if not (same_rows and same_reach):
             aligned = self._fill(aligned, parameters)
-        self._average_gradients([each for row in aligned for each in row if each is not None])
         for row, share in zip(aligned, shares.values(), strict=True):
             if share != 1:
                 for each in row:
                     if each is not None:
                         each.mul_(share)
+        self._average_gradients(
+            [each for row in aligned for each in row if each is not None and not is_dtensor(each)]
+        )
         means = self._average_values(dict(zip(names, values, strict=True)), shares, wide)
         return [*shares], means, aligned
 
     def average_values(
-        self, names: Names, values: Sequence[Tensor], held: Sequence[Tensor], *, absent: bool
+        self,
+        names: Names,
+        values: Sequence[Tensor],
+        held: Sequence[Tensor],
+        *,
+        absent: bool,
+        counts: Sequence[float] | None = None,
     ) -> tuple[dict[Hashable, float], list[Tensor]]:
         """Return the rows' values, averaged as by `average_rows`, and the share of each row.
 
         A rank's gradient of a row, times its share, has the row's gradient as its mean over ranks.
         """
-        same_names, _, wide = self._agree(names, held, [], values)
-        shares = self._align(names, same_names, absent)
+        same_rows, _, wide = self._agree(names, held, [], values, counts)
+        shares = self._align(names, counts, same_rows, absent)
         return shares, self._average_values(dict(zip(names, values, strict=True)), shares, wide)
 
     def average_gradient(
@@ -180,12 +217,46 @@ class Ranks:
         self._average_gradients([each for each in gradient if each is not None])
         return gradient
 
+    def plan_rows(self, rows: Sequence[PlannedRow]) -> list[SharedRow]:
+        """Return what every rank is to differentiate, in one order: a small collective.
+
+        For parameters whose passes are collective calls themselves, so that ranks which lack a row
+        take part in it all the same. The current row comes last.
+        """
+        if self._largest([0] * (3 + 2 * _FACTS))[0]:  # the first call of a step
+            self._raise_first_error()
+        own: dict[Hashable, PlannedRow] = {row.name: row for row in rows}
+        lines = [f"{row.examples!r} {row.parts} {row.name}" for row in rows]
+        found: dict[Hashable, list[tuple[float, int]]] = {}
+        for text in self._gather("\n".join(lines)):
+            for line in text.splitlines():
+                count, parts, named = line.split(" ", 2)
+                found.setdefault(named, []).append((float(count), int(parts)))
+        current = rows[-1].name
+        shared = []
+        first, *references = _ordered(found, current)
+        for name in [*references, first]:
+            total = sum(count for count, _ in found[name])
+            share = own[name].examples * self._size / total if name in own else 0.0
+            shared.append(SharedRow(name, share, max(parts for _, parts in found[name])))
+        return shared
+
+    def share_of(self, examples: float) -> float:
+        """Return how a mean over so many examples counts among those of the ranks: 1 if equally."""
+        sent = torch.tensor([float(examples)], dtype=torch.float64, device=self._device)
+        dist.all_reduce(sent, dist.ReduceOp.SUM, self.group)
+        total = sent.item()
+        if not total > 0:
+            raise EngramError("No rank has an example; at least one of them must have some.")
+        return examples * self._size / total
+
     def _agree(
         self,
         names: Names,
         held: Sequence[Tensor],
         reached: list[list[bool]],
         values: Sequence[Tensor],
+        counts: Sequence[float] | None = None,
     ) -> tuple[bool, bool, bool]:
         """Return whether rows, and what they reach, are the same on all ranks; a small collective.
 
@@ -193,9 +264,9 @@ class Ranks:
         ranks, the error of one of them, and where they hold other parameters or have other rules.
         """
         described = [_describe(parameter) for parameter in held]
-        facts = (names, described, reached, _named(self._rule))
+        facts = ((names, counts), described, reached, _named(self._rule))
         hashes = [zlib.crc32(repr(fact).encode()) for fact in facts]
-        group = self._group.group_name
+        group = self.group.group_name
         new = any(_found_equal.get(parameter) != group for parameter in held)
         if values and held:  # once a step, and as often on every rank
             steps = _steps[held[0]] = _steps.get(held[0], 0) + 1
@@ -207,7 +278,7 @@ class Ranks:
         if failed:
             self._raise_first_error()
         pairs = zip(extremes[:_FACTS], extremes[_FACTS:], strict=True)
-        same_names, same_parameters, same_reach, same_rule = [high == -low for high, low in pairs]
+        same_rows, same_parameters, same_reach, same_rule = [high == -low for high, low in pairs]
         if not same_parameters:
             self._raise_different_parameters(described)
         if not same_rule:
@@ -217,12 +288,12 @@ class Ranks:
             )
         if any_new:
             self._compare_weights(held, described)
-        return same_names, same_reach, bool(any_wide)
+        return same_rows, same_reach, bool(any_wide)
 
     def _largest(self, numbers: Sequence[int]) -> list[int]:
         """Return the largest of each number over the ranks."""
         sent = torch.tensor(numbers, dtype=torch.int64, device=self._device)
-        dist.all_reduce(sent, dist.ReduceOp.MAX, self._group)
+        dist.all_reduce(sent, dist.ReduceOp.MAX, self.group)
         largest: list[int] = sent.tolist()
         return largest
 
@@ -233,7 +304,7 @@ class Ranks:
         padded = own.new_zeros(longest + 1)
         padded[: len(own)] = own
         every = [torch.empty_like(padded) for _ in range(self._size)]
-        dist.all_gather(every, padded, self._group)
+        dist.all_gather(every, padded, self.group)
         return [bytes(each.tolist()).rstrip(b"\0").decode() for each in every]
 
     def _on_each_rank(self, own: str) -> str:
@@ -272,7 +343,14 @@ class Ranks:
 
     def _compare_weights(self, held: Sequence[Tensor], described: Sequence[str]) -> None:
         """Refuse weights that are not the same on all ranks, and remember those that are."""
-        sums = [_checksum(parameter) for parameter in held]
+        sums = [0 if is_dtensor(parameter) else _checksum(parameter) for parameter in held]
+        other = self._first_other_part(held)
+        if other is not None:
+            raise EngramError(
+                "The parameters are not the same on all ranks: parts of parameter "
+                f"{other}, {described[other]}, are held by several ranks and differ; give every "
+                "rank that holds the same part the same weights."
+            )
         extremes = self._largest([*sums, *(-each for each in sums)])
         for place, description in enumerate(described):
             if extremes[place] != -extremes[place + len(held)]:
@@ -283,14 +361,41 @@ class Ranks:
                     "train alone with process_group=False."
                 )
         for parameter in held:
-            _found_equal[parameter] = self._group.group_name
+            _found_equal[parameter] = self.group.group_name
         if held:
             _steps[held[0]] = 0
 
-    def _align(self, names: Names, same: bool, absent: bool) -> dict[Hashable, float]:
+    def _first_other_part(self, held: Sequence[Tensor]) -> int | None:
+        """Return the place of the first DTensor whose replicas differ; None if there is none."""
+        places = [place for place, parameter in enumerate(held) if is_dtensor(parameter)]
+        if not places:
+            return None
+        own = torch.tensor(
+            [
+                [zlib.crc32(repr(part_of(held[place])).encode()), _checksum(own_part(held[place]))]
+                for place in places
+            ],
+            dtype=torch.int64,
+            device=self._device,
+        )
+        every = [torch.empty_like(own) for _ in range(self._size)]
+        dist.all_gather(every, own, self.group)
+        ranks = [each.tolist() for each in every]
+        for column, place in enumerate(places):
+            sums: dict[int, int] = {}
+            for rank in ranks:
+                part, checksum = rank[column]
+                if sums.setdefault(part, checksum) != checksum:
+                    return place
+        return None
+
+    def _align(
+        self, names: Names, counts: Sequence[float] | None, same: bool, absent: bool
+    ) -> dict[Hashable, float]:
         """Return the rows that there are on any rank, in one order, and by what each is multiplied.
 
-        It is the number of ranks to that of those that have the row: a mean over the latter.
+        It is this rank's part of all examples of the row, times the number of ranks: then the mean
+        over the ranks is that over the examples. Of rows that this rank lacks it is 0.
         """
         if same:
             return dict.fromkeys(names, 1.0)
@@ -299,11 +404,14 @@ class Ranks:
                 "Every rank of the process group must give the same rows, in one order; "
                 f"{self._on_each_rank(str(names))}."
             )
-        every = [text.splitlines() for text in self._gather("\n".join(map(str, names)))]
-        count = Counter(name for rows in every for name in rows)
-        # The current row is first on every rank; tasks are in the order of their numbers.
-        order = sorted(count, key=lambda name: (name != every[0][0], len(name), name))
-        return {name: self._size / count[name] for name in order}
+        own = dict(zip(names, counts or [1.0] * len(names), strict=True))
+        totals: dict[Hashable, float] = {}
+        for text in self._gather("\n".join(f"{count!r} {name}" for name, count in own.items())):
+            for line in text.splitlines():
+                count, _, name = line.partition(" ")
+                totals[name] = totals.get(name, 0.0) + float(count)
+        order = _ordered(totals, names[0])
+        return {name: own.get(name, 0.0) * self._size / totals[name] for name in order}
 
     def _fill(self, rows: Sequence[Gradient], parameters: Sequence[Tensor]) -> list[Gradient]:
         """Return the rows with zeros for what they reach on other ranks only."""
@@ -325,9 +433,9 @@ class Ranks:
         if wide:
             own = {name: value.double() for name, value in own.items()}
         zero = torch.zeros_like(next(iter(own.values())))
-        means = torch.stack([own.get(name, zero) for name in shares])
+        means = torch.stack([own.get(name, zero) * share for name, share in shares.items()])
         self._average([means])
-        return [mean * share for mean, share in zip(means.unbind(), shares.values(), strict=True)]
+        return [*means.unbind()]
 
     def _average_gradients(self, gradients: Sequence[Tensor]) -> None:
         for bucket in _buckets(gradients):
@@ -336,7 +444,7 @@ class Ranks:
     def _average(self, tensors: Sequence[Tensor]) -> None:
         # Divided first: a sum of half-precision gradients may overflow where their mean does not.
         flat = torch.cat([tensor.flatten() for tensor in tensors]).div_(self._size)
-        dist.all_reduce(flat, dist.ReduceOp.SUM, self._group)
+        dist.all_reduce(flat, dist.ReduceOp.SUM, self.group)
         start = 0
         for tensor in tensors:
             tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
@@ -358,7 +466,13 @@ def _named(rule: Rule) -> str:
 
 def _describe(parameter: Tensor) -> str:
     state = "trained" if parameter.requires_grad else "frozen"
-    return f"{list(parameter.shape)} {parameter.dtype} ({parameter.device.type}, {state})"
+    device = f"({parameter.device.type}, {state})"
+    return f"{list(parameter.shape)} {parameter.dtype} {device}{described_parts(parameter)}"
+
+
+def _ordered(names: Iterable[Hashable], current: Hashable) -> Names:
+    """Return names of rows in the order of all ranks: the current one, tasks by their numbers."""
+    return sorted(names, key=lambda name: (name != current, len(str(name)), str(name)))
 
 
 def _checksum(parameter: Tensor) -> int:

@@ -453,7 +453,7 @@ def _weight(parameter: Tensor) -> Tensor:
 
 
 def _check_parameters(parameters: Sequence[Tensor]) -> None:
-    refuse_sharded(parameters)
+    refuse_sharded(parameters, "a penalty")
     for each in parameters:
         if not isinstance(each, Tensor) or not each.is_floating_point():
             raise EngramError(f"A penalty holds real parameters, and one is {shown(each)}.")

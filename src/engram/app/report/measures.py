@@ -38,8 +38,13 @@ GUESS = "guess_percent"  # the fact that results of one's own data have
 
 def metrics_for(rows: Iterable[Row]) -> tuple[Metric, ...]:
     """Return what is printed of results: of one's own data the newest task's accuracy as well."""
-    own = any(GUESS in row.outcome["facts"] for row in rows)
-    return (METRICS[0], NEWEST, *METRICS[1:]) if own else METRICS
+    facts = [row.outcome["facts"] for row in rows]
+    found = (METRICS[0], NEWEST, *METRICS[1:])
+    for kind, measured in (("labels", "F1"), ("numbers", "R²")):
+        if any(each.get("target") == kind for each in facts):
+            average = Metric("average_accuracy", f"average {measured} %", 2)
+            return average, Metric(NEWEST.name, f"newest {measured} %", 2), *found[2:]
+    return found if any(GUESS in each for each in facts) else METRICS
 
 
 @dataclass(frozen=True)

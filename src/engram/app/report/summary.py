@@ -221,7 +221,25 @@ def _inside_a_sentence(sentence: str) -> str:
 
 def remarks(summaries: Sequence[Summary]) -> list[str]:
     """Return what is said below a table of results of one's own data, sentence by sentence."""
-    return [*majority_baseline(summaries), *contradictions(summaries)]
+    return [*majority_baseline(summaries), *contradictions(summaries), *_at_the_end(summaries)]
+
+
+_SAID = {"rmse": "RMSE", "mae": "MAE", "r2": "R²", "exact_match": "all labels right"}
+
+
+def _at_the_end(summaries: Sequence[Summary]) -> list[str]:
+    """Return what else is measured of several labels and of numbers, a sentence for each method."""
+    sentences = []
+    for summary in summaries:
+        found = {
+            title: mean
+            for name, title in _SAID.items()
+            if (mean := summary.mean(f"final_{name}")) is not None
+        }
+        if found:
+            values = ", ".join(f"{title} {mean:.4g}" for title, mean in found.items())
+            sentences.append(f"{summary.method} at the end, mean over the tasks: {values}.")
+    return sentences
 
 
 def contradictions(summaries: Sequence[Summary]) -> list[str]:

@@ -24,6 +24,8 @@ from engram.lab.benchmarks.stream import Benchmark, Examples, Stream, TestBatch
 from engram.lab.data import ImageSet
 from engram.lab.plan import generator
 from engram.lab.settings import Settings, setting
+from engram.lab.targets import Labels, Target
+from engram.lab.targets import Numbers as NumberTarget
 
 MOST_PASSES = 100
 _TEST_ROWS = 500  # predicted at once
@@ -39,6 +41,18 @@ class OwnSettings(Settings):
         "shared",
         "shared: an example may be of any class met so far, since in use nobody says which task "
         "it is of; by-task: of its own task's classes, as in the paper's split benchmarks",
+    )
+    scenario: Literal["", "class-incremental", "task-incremental", "domain-incremental"] = setting(
+        "",
+        "another way to say heads: class-incremental is shared, task-incremental by-task; "
+        "domain-incremental is shared too, and every task must have the same classes",
+        place=True,
+    )
+    boundaries: Literal["tasks", "none"] = setting(
+        "tasks",
+        "none: one long stream in the order of its examples; the tasks only say when to measure, "
+        "and methods that are told where one ends are refused",
+        later=True,
     )
     test_share: float = setting(
         0.2,
@@ -65,6 +79,14 @@ class OwnSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.scenario == "task-incremental":
+            object.__setattr__(self, "heads", "by-task")
+        elif self.scenario and self.heads == "by-task":
+            raise EngramError(f"heads must be shared, not 'by-task', where it is {self.scenario}.")
+        if self.boundaries == "none" and self.heads == "by-task":
+            raise EngramError(
+                "boundaries must be tasks where every task has outputs of its own (heads by-task)."
+            )
         usual = type(self).__dataclass_fields__["held_out"].default
         if self.held_out != usual and not self.patience:
             raise EngramError(
@@ -80,6 +102,13 @@ class OwnTasks(NamedTuple):
     parts: Sequence[Part]
     names: Sequence[str]  # the tasks'
     remarks: Sequence[str] = ()  # what somebody should know of how they were made
+    target: Target | None = None  # labels or numbers; None: classes
+    values: NDArray[Any] | None = None  # [rows, outputs], with a target: what each row's are
+
+    @property
+    def kind(self) -> str:
+        """What is to be answered: classes, labels or numbers."""
+        return "classes" if self.target is None else self.target.kind
 
     @property
     def checksum(self) -> str:
@@ -88,6 +117,8 @@ class OwnTasks(NamedTuple):
         for part in self.parts:
             for numbers in part:
                 digest.update(numbers.astype("<i8").tobytes() + b"|")
+        if self.target is not None and self.values is not None:
+            digest.update(f"{self.target}".encode() + self.values.astype("<f8").tobytes())
         return digest.hexdigest()
 
 
@@ -107,6 +138,58 @@ def held_out(
     return Part(rows[~test], labels[~test], rows[test], labels[test])
 
 
+def grouped(
+    values: NDArray[np.float64],
+    kind: str,
+    tasks: Sequence[tuple[Numbers, Numbers | None]],
+    settings: OwnSettings,
+) -> tuple[Numbers, list[Part]]:
+    """Return groups of rows alike, and tasks of those in the place of classes.
+
+    What is held out and what a memory keeps is drawn from each group. Of labels it is the rarest
+    one that a row has (in the first task), or none; of numbers the quarter of the first task's
+    first number that a row's is in. Each task is given as its training and its test rows; without
+    the latter a share is held out.
+    """
+    first = tasks[0][0]
+    if kind == "labels":
+        rarest = np.argsort(values[first].sum(0), kind="stable")
+        has = values[:, rarest] > 0
+        groups = np.where(has.any(1), has.argmax(1), values.shape[1]).astype(np.int64)
+    else:
+        cuts = np.quantile(values[first, 0], (0.25, 0.5, 0.75))
+        groups = np.searchsorted(cuts, values[:, 0], side="right").astype(np.int64)
+    parts = [
+        held_out(train, groups[train], task, settings.test_share)
+        if test is None
+        else Part(train, groups[train], test, groups[test])
+        for task, (train, test) in enumerate(tasks)
+    ]
+    return groups, parts
+
+
+def with_values(
+    own: OwnTasks,
+    values: NDArray[np.float64],
+    groups: Numbers,
+    kind: str,
+    names: Sequence[str],
+) -> OwnTasks:
+    """Return the tasks with labels or numbers [rows, outputs] to answer, in groups of rows alike.
+
+    Numbers are learned in the units of what the first task trains on, and of nothing to come.
+    """
+    targets = torch.from_numpy(values)
+    if kind == "labels":
+        target: Target = Labels(tuple(names))
+        target.check(targets)
+    else:
+        NumberTarget(tuple(names)).check(targets)
+        target = NumberTarget.fitted(names, targets[own.parts[0].train])
+    examples = own.examples._replace(train_labels=groups, test_labels=groups, class_names=())
+    return own._replace(examples=examples, target=target, values=values)
+
+
 def checked(own: OwnTasks, place: str, remedy: str) -> OwnTasks:
     """Return the tasks if they can be learned and tested; EngramError says what is wrong.
 
@@ -119,11 +202,15 @@ def checked(own: OwnTasks, place: str, remedy: str) -> OwnTasks:
                 f"examples: {remedy}."
             )
         if strangers := set(part.test_labels.tolist()) - set(part.train_labels.tolist()):
+            if own.target is not None:
+                continue
             unknown = own.examples.class_names[min(strangers)]
             raise EngramError(
                 f"The task {name!r} of {place} has test examples of {unknown!r}, which it has no "
                 "training examples of."
             )
+    if own.target is not None:
+        return own
     classes = {label for part in own.parts for label in part.train_labels.tolist()}
     if len(classes) < 2:
         raise EngramError(f"{place} must have two classes or more to tell apart, and has one.")
@@ -135,7 +222,11 @@ class OwnStream(SplitStream):
 
     With one head for all tasks ("shared") an output is a class, which keeps it when it returns,
     and the classes met so far compete. With heads "by-task" every task has outputs of its own, so
-    a class that returns is learned afresh.
+    a class that returns is learned afresh. Without task boundaries all outputs compete from the
+    beginning, and a task's examples come in the order that they have.
+
+    Where several labels or numbers are to be answered, an example's label is its row, by which its
+    targets are found.
     """
 
     def __init__(
@@ -157,7 +248,14 @@ class OwnStream(SplitStream):
         met = [np.unique(part.train_labels) for part in self._own_parts]
         self.classes = int(max(numbers[-1] for numbers in met)) + 1
         self.classes_per_task = max(map(len, met))
-        first = np.full(self.classes, len(met))  # the task that a class is met in
+        self._values: Tensor | None = None
+        self.target = own.target
+        if own.target is not None and own.values is not None:
+            self._values = torch.from_numpy(own.values).to(device)
+            self._groups = torch.from_numpy(own.examples.train_labels).to(device)
+            self.classes = own.target.outputs
+        last = int(max(numbers[-1] for numbers in met))
+        first = np.full(last + 1, len(met))  # the task that a class is met in
         for task, numbers in reversed(list(enumerate(met))):
             first[numbers] = task
         self._first = torch.from_numpy(first).to(device)
@@ -168,8 +266,23 @@ class OwnStream(SplitStream):
         """Return the tasks of one run."""
         return self._own_parts
 
+    def _draw_owners(self) -> Tensor:
+        if self.target is None:
+            return super()._draw_owners()
+        return torch.zeros(len(self.seeds), self.classes, dtype=torch.int64)
+
+    def _chosen(self, run: int, task: int) -> tuple[Numbers, Numbers]:
+        if self._settings.boundaries == "none":
+            part = self._parts[run][task]
+            rows, labels = part.train[: self.examples], part.train_labels[: self.examples]
+        else:
+            rows, labels = super()._chosen(run, task)
+        return rows, (labels if self.target is None else rows)
+
     def training_examples(self, task: int) -> Examples:
         """Return the training examples of a task."""
+        if self._settings.boundaries == "none" or self.target is not None:
+            return super().training_examples(task)
         self._met = None if int(self._first.max()) <= task else self._first <= task
         return super().training_examples(task)
 
@@ -185,13 +298,25 @@ class OwnStream(SplitStream):
             return super().task_outputs(task)
         return None if self._met is None else self._met.expand(len(self.seeds), -1)
 
-    def facts(self) -> dict[str, float]:
+    def targets(self, labels: Tensor) -> Tensor:
+        """Return the labels or numbers of rows."""
+        if self._values is None:
+            return super().targets(labels)
+        return self._values[labels]
+
+    def groups(self, labels: Tensor) -> Tensor:
+        """Return the classes of examples, or the groups of rows alike."""
+        return labels if self._values is None else self._groups[labels]
+
+    def facts(self) -> dict[str, float | str]:
         """Return what a guess has: ``guess_percent``, the average accuracy of saying one class.
 
         It is the class that is the most frequent in the tests, all tasks counting alike; with
         heads by task, the most frequent of each task. ``contradiction_percent`` is how far the
         newest task contradicts the older ones (see `contradiction`).
         """
+        if self.target is not None:
+            return {"target": self.target.kind}
         shares = np.array(
             [
                 np.bincount(part.test_labels, minlength=self.classes) / len(part.test)
@@ -199,7 +324,7 @@ class OwnStream(SplitStream):
             ]
         )  # [T, classes]
         guessed = shares.max(1).mean() if self._by_task else shares.mean(0).max()
-        found = {"guess_percent": 100 * float(guessed)}
+        found: dict[str, float | str] = {"guess_percent": 100 * float(guessed)}
         if not self._by_task:  # else nothing that a task answers is another one's to answer
             own = self._own.examples
             parts = self._own_parts[: self.tasks]
@@ -224,13 +349,16 @@ class OwnStream(SplitStream):
         images = self.images.train_images
         for task in tasks:
             part = self._set_aside[task]
-            for batch in self._batches(images, part.test, part.test_labels):
+            for batch in self._batches(images, part.test, self._known_by(part)):
                 normal = batch._replace(inputs=self.normalise(batch.inputs))
                 yield normal, {task: batch.labels.shape[-1]}
 
     def _read_tests(self, task: int) -> Iterator[TestBatch]:
         part = self._own_parts[task]
-        yield from self._batches(self.images.test_images, part.test, part.test_labels)
+        yield from self._batches(self.images.test_images, part.test, self._known_by(part))
+
+    def _known_by(self, part: Part) -> Numbers:
+        return part.test_labels if self.target is None else part.test
 
     def _batches(
         self, images: NDArray[Any], every: Numbers, outputs: Numbers
@@ -276,6 +404,7 @@ class OwnBenchmark(Benchmark):
 
     size: Callable[[Any], tuple[int, int]]  # tasks, and the examples of the longest
     address: Callable[[str], str]
+    kind: Callable[[Any], str]  # of what is to be answered: classes, labels or numbers
     tuning_tasks: int = 0  # nobody has tasks to spare
     most_passes: int = MOST_PASSES
 
@@ -304,6 +433,7 @@ def own_benchmark(
         own = read(chosen)
         for remark in own.remarks:
             _warn_once(remark)
+        _check_scenario(own, chosen)
         return len(own.parts), max(len(part.train) for part in own.parts)
 
     def checksum(chosen: Settings) -> str:
@@ -328,8 +458,25 @@ def own_benchmark(
         stacks=stacks,
         like=like,
         size=size,
+        kind=lambda chosen: read(chosen).kind,
         address=lambda digits: f"{name}-{digits}",
     )
+
+
+def _check_scenario(own: OwnTasks, settings: Any) -> None:  # noqa: ANN401
+    if own.target is not None and (settings.heads == "by-task" or settings.scenario):
+        raise EngramError(
+            f"heads and scenario say which classes compete, and must not be given for {own.kind}."
+        )
+    if settings.scenario == "domain-incremental":
+        first = set(own.parts[0].train_labels.tolist())
+        for part, name in zip(own.parts, own.names, strict=True):
+            if set(part.train_labels.tolist()) != first:
+                raise EngramError(
+                    f"scenario must be class-incremental or task-incremental, not "
+                    f"'domain-incremental', where tasks have other classes, as {name!r} has than "
+                    f"{own.names[0]!r}."
+                )
 
 
 def own_place(kind: str, path: str) -> Path:
@@ -368,6 +515,7 @@ def filed(name: str, settings: type[Settings], like: str) -> OwnBenchmark:
         checksum=lambda _: name[-DIGITS:],
         like=like,
         size=lambda _: (1, 2**31 - 1),
+        kind=lambda _: "classes",
         address=lambda _: name,
     )
 

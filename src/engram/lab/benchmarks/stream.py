@@ -13,6 +13,7 @@ from engram.errors import EngramError, shown
 from engram.lab.networks import Network
 from engram.lab.plan import generator
 from engram.lab.settings import Settings, check_whole
+from engram.lab.targets import Target
 
 PERCEPTRONS = 64  # that train as one on a GPU: twice as fast, a run, as five
 RESNETS = 5  # the same of reduced residual networks: the most that were measured
@@ -35,6 +36,8 @@ class Batch(NamedTuple):
     weights: Tensor | None = None
     groups: int = 1
     outputs: Tensor | None = None
+    target: Target | None = None  # what the outputs are to answer; None: the classes of ``labels``
+    targets: Tensor | None = None  # [R, B, outputs], where that is something else
 
 
 class Examples(NamedTuple):
@@ -71,6 +74,7 @@ class Stream(ABC):
     classes: int  # outputs of the network
     classes_per_task: int  # at most
     features: int  # length of a flat input
+    target: Target | None = None  # labels or numbers; None: classes, each label being an output
     passes: int = 1  # over each task's examples, of which a memory is offered each once
     patience: int = 0  # passes without an improvement after which a task ends; 0: it takes all
 
@@ -157,7 +161,7 @@ class Stream(ABC):
     def network(self) -> Network:
         """Return the network that the paper's runs train on this stream."""
 
-    def facts(self) -> dict[str, float]:
+    def facts(self) -> dict[str, float | str]:
         """Return what results should say of the data, by name."""
         return {}
 
@@ -167,7 +171,21 @@ class Stream(ABC):
 
     def batch(self, stored: Tensor, labels: Tensor) -> Batch:
         """Return stored examples, [R, B, ...] and [R, B], as the network learns from them."""
-        return Batch(self.normalise(stored), labels, outputs=self.outputs(labels))
+        inputs = self.normalise(stored)
+        if self.target is None:
+            return Batch(inputs, labels, outputs=self.outputs(labels))
+        return Batch(inputs, labels, target=self.target, targets=self.targets(labels))
+
+    def targets(self, labels: Tensor) -> Tensor:  # noqa: ARG002
+        """Return what examples are to be answered with, where the stream has a ``target``.
+
+        Their labels are then no classes, but whatever the stream knows the examples by.
+        """
+        raise EngramError(f"{type(self).__name__} has classes alone, and no targets.")
+
+    def groups(self, labels: Tensor) -> Tensor:
+        """Return what a memory by class takes for the classes of examples, [R, N]."""
+        return labels
 
     def outputs(self, labels: Tensor) -> Tensor | None:  # noqa: ARG002
         """Return the outputs that examples of these labels are classified among (see Batch)."""

@@ -26,9 +26,11 @@ from engram.lab.benchmarks.own_data import (
     OwnStream,
     OwnTasks,
     checked,
+    grouped,
     held_out,
     own_benchmark,
     own_place,
+    with_values,
 )
 from engram.lab.benchmarks.split import Numbers
 from engram.lab.benchmarks.stream import PERCEPTRONS
@@ -58,7 +60,13 @@ Floats = NDArray[np.float32]
 class TableSettings(OwnSettings):
     """Settings of a stream of one's own table."""
 
-    target: str = setting("", "the column to predict: classes", place=True)
+    target: str = setting("", "the column to predict: classes, unless target_kind", place=True)
+    target_kind: Literal["classes", "labels", "numbers"] = setting(
+        "classes",
+        "what target holds: classes; labels, each a column of yes and no, with commas between "
+        "them; or numbers, one column or several",
+        place=True,
+    )
     task: str = setting(
         "",
         "the column whose values are the tasks: by number, or else in the order they come in",
@@ -116,19 +124,27 @@ def _read(path: Path, settings: TableSettings) -> OwnTasks:
 @lru_cache(maxsize=4)
 def _tasks(path: Path, state: tuple[int, int], settings: TableSettings) -> OwnTasks:  # noqa: ARG001
     """Return the tasks of a file in this state, which is read once."""
-    used = {settings.target, settings.task, settings.time}
+    used = {*_targets(settings), settings.task, settings.time}
     columns = read_table(path, ignore={*_listed(settings.ignore)} - used)
     inputs = _inputs(columns, settings)
-    labels, classes = classes_of(settings.target, columns[settings.target])
-    tasks = (
-        by_value(settings.task, columns[settings.task])
-        if settings.task
-        else by_time(settings.time, columns[settings.time], settings.period, settings.parts)
-    )
-    parts = [
-        held_out(rows, labels[rows], number, settings.test_share)
-        for number, rows in enumerate(tasks.values())
-    ]
+    labels, classes = np.arange(0), list[str]()
+    values: NDArray[np.float64] | None = None
+    if settings.target_kind == "classes":
+        labels, classes = classes_of(settings.target, columns[settings.target])
+    else:
+        values = values_of(
+            settings.target_kind, {name: columns[name] for name in _targets(settings)}
+        )
+    tasks = _rows_of_tasks(columns, settings)
+    if values is None:
+        parts = [
+            held_out(rows, labels[rows], number, settings.test_share)
+            for number, rows in enumerate(tasks.values())
+        ]
+    else:
+        groups, parts = grouped(
+            values, settings.target_kind, [(rows, None) for rows in tasks.values()], settings
+        )
     categories, most = _listed(settings.categories), settings.most_categories
     made = encode(inputs, categories, parts[0].train, most)
     rows = ImageSet(made.values, labels, made.values, labels, tuple(classes), made.checksum)
@@ -142,7 +158,31 @@ def _tasks(path: Path, state: tuple[int, int], settings: TableSettings) -> OwnTa
             made.rare,
         ),
     ]
-    return checked(OwnTasks(rows, parts, list(tasks), remarks), str(path), _remedy(settings))
+    own = OwnTasks(rows, parts, list(tasks), remarks)
+    if values is not None:
+        own = with_values(own, values, groups, settings.target_kind, _targets(settings))
+    return checked(own, str(path), _remedy(settings))
+
+
+def _targets(settings: TableSettings) -> list[str]:
+    """Return the columns to predict."""
+    plural = settings.target_kind != "classes"
+    return _listed(settings.target) if plural else [settings.target]
+
+
+def _rows_of_tasks(columns: Columns, settings: TableSettings) -> dict[str, Numbers]:
+    """Return the rows of each task or, without task boundaries, of each part that is measured."""
+    if settings.task:
+        return by_value(settings.task, columns[settings.task])
+    if not settings.time:  # the rows are one stream as they come
+        count = len(columns[_targets(settings)[0]])  # columns that are ignored are empty
+        return _equal_parts("row", np.arange(count), settings.parts)
+    times = columns[settings.time]
+    tasks = by_time(settings.time, times, settings.period, settings.parts)
+    if settings.boundaries == "none":
+        order = _order(settings.time, times)
+        tasks = {name: rows[order[rows].argsort(kind="stable")] for name, rows in tasks.items()}
+    return tasks
 
 
 def _inputs(columns: Columns, settings: TableSettings) -> Columns:
@@ -150,18 +190,20 @@ def _inputs(columns: Columns, settings: TableSettings) -> Columns:
     there = f"the columns are {', '.join(columns)}"
     if not settings.target:
         raise EngramError(f"target must name the column to predict (--set target=…); {there}.")
-    if bool(settings.task) == bool(settings.time):
+    neither = not (settings.task or settings.time)
+    if (settings.task and settings.time) or (neither and settings.boundaries == "tasks"):
         raise EngramError(
             "task or time, one of them, must name the column that says the task "
             f"(--set task=… or --set time=…); {there}."
         )
     listed = {name: _listed(getattr(settings, name)) for name in ("ignore", "categories")}
-    named = {name: [getattr(settings, name)] for name in ("target", "task", "time")} | listed
+    named = {name: [getattr(settings, name)] for name in ("task", "time")} | listed
+    named = {"target": _targets(settings)} | named
     for setting_, names in named.items():
         for name in names:
             if name and name not in columns:
                 raise unknown(f"column for {setting_} called", name, columns)
-    apart = {settings.target, settings.task, settings.time, *listed["ignore"]}
+    apart = {*_targets(settings), settings.task, settings.time, *listed["ignore"]}
     inputs = {name: texts for name, texts in columns.items() if name not in apart}
     if not inputs:
         raise EngramError(f"No column is left to predict {settings.target!r} from; {there}.")
@@ -222,10 +264,36 @@ def classes_of(column: str, texts: Sequence[str]) -> tuple[Numbers, list[str]]:
     if measured or 2 * len(names) > len(texts):
         raise EngramError(
             f"target must be a column of classes, and {column!r} has {len(names):,} different "
-            f"values in {len(texts):,} rows: cut it into ranges first."
+            f"values in {len(texts):,} rows: cut it into ranges first, or learn the numbers with "
+            "--set target_kind=numbers."
         )
     places = {name: place for place, name in enumerate(names)}
     return np.array([places[text] for text in texts]), names
+
+
+_YES_NO = {"1": 1, "yes": 1, "true": 1, "0": 0, "no": 0, "false": 0}
+
+
+def values_of(kind: str, columns: Mapping[str, Sequence[str]]) -> NDArray[np.float64]:
+    """Return the labels (0 and 1) or the numbers of all rows, [rows, columns]."""
+    found = []
+    for name, texts in columns.items():
+        _check_filled("target", name, texts)
+        values = [_number(text) if kind == "numbers" else _label(text) for text in texts]
+        if None in values:
+            row = values.index(None)
+            what = "finite numbers" if kind == "numbers" else "yes and no (or 1 and 0)"
+            raise EngramError(
+                f"target must be of {what} for target_kind={kind}, and column {name!r} has "
+                f"{texts[row]!r} in data row {row + 1}."
+            )
+        found.append(np.array(values, dtype=np.float64))
+    return np.stack(found, axis=1)
+
+
+def _label(text: str) -> int | None:
+    number = _number(text)
+    return _YES_NO.get(text.strip().lower() if number is None else f"{number:g}")
 
 
 def as_numbers(texts: Sequence[str]) -> np.ndarray | None:

@@ -12,27 +12,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engram.errors import EngramError, shown
+from engram.errors import EngramError, shown, unknown
 from engram.lab.benchmarks.own_data import (
     OwnBenchmark,
     OwnSettings,
     OwnStream,
     OwnTasks,
     checked,
+    grouped,
     held_out,
     own_benchmark,
     plain,
+    with_values,
 )
 from engram.lab.benchmarks.registry import register
 from engram.lab.benchmarks.split import Part
 from engram.lab.benchmarks.stream import PERCEPTRONS
 from engram.lab.data import ImageSet
 from engram.lab.networks import MLP, Network, ResNet
+from engram.lab.targets import Labels, Numbers
 
 Pair = tuple[Tensor | NDArray[Any], Tensor | NDArray[Any]]
 _Arrays = tuple[NDArray[Any], NDArray[Any]]  # inputs, 8-bit or float32, and labels
 
 _HIDDEN = 256
+_KINDS = ("classes", "labels", "numbers")
 
 
 class TensorStream(OwnStream):
@@ -50,13 +54,18 @@ class TensorStream(OwnStream):
 
 
 def from_tensors(
-    tasks: Sequence[Pair], tests: Sequence[Pair] | None = None, *, name: str = "tensors"
+    tasks: Sequence[Pair],
+    tests: Sequence[Pair] | None = None,
+    *,
+    name: str = "tensors",
+    target_kind: str = "classes",
 ) -> OwnBenchmark:
     """Make tasks of ``(inputs, labels)`` pairs known to this process as the benchmark ``name``.
 
     Inputs are [N, features] for a fully connected network, or [N, 3, height, width] for a
     ResNet-18; labels are whole numbers or texts, [N]. ``tests`` has a pair for every task; without
-    them a share of every class of every task is held out (the setting ``test_share``).
+    them a share of every class of every task is held out (the setting ``test_share``). With the
+    ``target_kind`` "labels" they are [N, labels] of 0 and 1, with "numbers" [N] or [N, numbers].
 
     >>> import engram.lab.protocol, engram.lab.benchmarks
     >>> source = torch.Generator().manual_seed(0)
@@ -77,14 +86,16 @@ def from_tensors(
             f"name must be of small letters, digits and hyphens, as {usual or 'mine'!r}, "
             f"not {shown(name)}."
         )
-    train = _checked_arrays("tasks", tasks)
-    test = train if tests is None else _checked_arrays("tests", tests)
+    if target_kind not in _KINDS or not isinstance(target_kind, str):
+        raise unknown("target_kind", target_kind, _KINDS)
+    train = _checked_arrays("tasks", tasks, target_kind)
+    test = train if tests is None else _checked_arrays("tests", tests, target_kind)
     if len(test) != len(train) or test[0][0].shape[1:] != train[0][0].shape[1:]:
         raise EngramError(
             "tests must have a pair for each task, of the same shape: "
             f"{_sizes(train)} in tasks, {_sizes(test)} in tests."
         )
-    read = partial(_tasks, train, None if tests is None else test)
+    read = partial(_tasks, train, None if tests is None else test, target_kind)
     read(OwnSettings())  # so that what is wrong is said at once
     images = train[0][0].ndim == 4
     own = own_benchmark(
@@ -100,9 +111,15 @@ def from_tensors(
     return own
 
 
-def _tasks(train: list[_Arrays], test: list[_Arrays] | None, settings: OwnSettings) -> OwnTasks:
+def _tasks(
+    train: list[_Arrays], test: list[_Arrays] | None, kind: str, settings: OwnSettings
+) -> OwnTasks:
     every = [*train, *(test or ())]
-    classes, labels = np.unique(np.concatenate([mine for _, mine in every]), return_inverse=True)
+    answers = np.concatenate([mine for _, mine in every])
+    if kind == "classes":
+        classes, labels = np.unique(answers, return_inverse=True)
+    else:
+        classes, labels = np.array([], str), np.zeros(len(answers), np.int64)
     digest = hashlib.sha256()
     for inputs, _ in every:
         digest.update(f"{inputs.dtype} {inputs.shape}".encode() + inputs.tobytes())
@@ -112,13 +129,22 @@ def _tasks(train: list[_Arrays], test: list[_Arrays] | None, settings: OwnSettin
     examples = ImageSet(
         inputs, labels, inputs, labels, tuple(map(str, classes)), digest.hexdigest()
     )
+    numbered = [f"task {task + 1}" for task in range(len(train))]
+    if kind != "classes":
+        given = [
+            (mine, None if test is None else rows[len(train) + task])
+            for task, mine in enumerate(rows[: len(train)])
+        ]
+        groups, parts = grouped(answers, kind, given, settings)
+        names = [f"{kind.removesuffix('s')} {place + 1}" for place in range(answers.shape[1])]
+        own = with_values(OwnTasks(examples, parts, numbered), answers, groups, kind, names)
+        return checked(own, "tasks", "give tests")
     parts = [
         held_out(mine, labels[mine], task, settings.test_share)
         if test is None
         else Part(mine, labels[mine], rows[len(train) + task], labels[rows[len(train) + task]])
         for task, mine in enumerate(rows[: len(train)])
     ]
-    numbered = [f"task {task + 1}" for task in range(len(train))]
     return checked(OwnTasks(examples, parts, numbered), "tasks", "give tests")
 
 
@@ -126,13 +152,18 @@ def _sizes(arrays: Sequence[_Arrays]) -> str:
     return f"{len(arrays)} of {list(arrays[0][0].shape[1:])}"
 
 
-def _checked_arrays(name: str, pairs: Sequence[Pair]) -> list[_Arrays]:
+def _checked_arrays(name: str, pairs: Sequence[Pair], kind: str) -> list[_Arrays]:
     """Return the inputs and labels of each task; EngramError says what is wrong with one."""
     if not isinstance(pairs, Sequence) or not pairs:
         raise EngramError(f"{name} must be a list of pairs (inputs, labels), one for each task.")
-    arrays = [_pair(f"{name}[{place}]", pair) for place, pair in enumerate(pairs)]
-    first = arrays[0][0]
-    for place, (inputs, _) in enumerate(arrays):
+    arrays = [_pair(f"{name}[{place}]", pair, kind) for place, pair in enumerate(pairs)]
+    first, wanted = arrays[0]
+    for place, (inputs, labels) in enumerate(arrays):
+        if labels.shape[1:] != wanted.shape[1:]:
+            raise EngramError(
+                f"{name}[{place}] must have {kind} like those of {name}[0], [N, "
+                f"{wanted.shape[1]}], not {list(labels.shape)}."
+            )
         if inputs.shape[1:] != first.shape[1:] or inputs.dtype != first.dtype:
             raise EngramError(
                 f"{name}[{place}] must have inputs like those of {name}[0], {first.dtype} "
@@ -141,17 +172,25 @@ def _checked_arrays(name: str, pairs: Sequence[Pair]) -> list[_Arrays]:
     return arrays
 
 
-def _pair(name: str, pair: Pair) -> _Arrays:
+def _pair(name: str, pair: Pair, kind: str) -> _Arrays:
     if not isinstance(pair, Sequence) or len(pair) != 2:
         raise EngramError(f"{name} must be a pair (inputs, labels), not a {type(pair).__name__}.")
     inputs, labels = (_array(name, part) for part in pair)
     images = inputs.ndim == 4 and inputs.shape[1] == 3
-    if not (inputs.ndim == 2 or images) or labels.shape != inputs.shape[:1] or not len(labels):
+    if kind == "numbers" and labels.ndim == 1:
+        labels = labels[:, np.newaxis]
+    plural = kind != "classes"
+    shaped = labels.ndim == 1 + plural and (not plural or labels.shape[1] > 0)
+    same = shaped and labels.shape[:1] == inputs.shape[:1]
+    if not (inputs.ndim == 2 or images) or not same or not len(labels):
+        wanted = f"{kind} [N, {kind}]" if plural else "labels [N]"
         raise EngramError(
-            f"{name} must have inputs [N, features] or [N, 3, height, width] and labels [N], "
+            f"{name} must have inputs [N, features] or [N, 3, height, width] and {wanted}, "
             f"not {list(inputs.shape)} and {list(labels.shape)}."
         )
-    if labels.dtype.kind not in "iubU":
+    if plural:
+        labels = _values(name, kind, labels)
+    elif labels.dtype.kind not in "iubU":
         raise EngramError(
             f"The labels of {name} must be whole numbers or texts, not {labels.dtype}."
         )
@@ -162,6 +201,19 @@ def _pair(name: str, pair: Pair) -> _Arrays:
         if not np.isfinite(inputs).all():
             raise EngramError(f"The inputs of {name} must be finite, and one is not.")
     return inputs, labels
+
+
+def _values(name: str, kind: str, labels: NDArray[Any]) -> NDArray[np.float64]:
+    """Return labels or numbers as floats, or refuse those that are none."""
+    if labels.dtype.kind not in "fiub":
+        raise EngramError(f"The {kind} of {name} must be numbers, not {labels.dtype}.")
+    values = labels.astype(np.float64)
+    names = tuple(map(str, range(values.shape[1])))
+    try:
+        (Labels(names) if kind == "labels" else Numbers(names)).check(torch.from_numpy(values))
+    except EngramError as error:
+        raise EngramError(f"The {kind} of {name} cannot be learned: {error}") from None
+    return values
 
 
 def _array(name: str, part: object) -> NDArray[Any]:

@@ -11,7 +11,16 @@ from engram.lab.engine.cuda_graphs import (
 )
 from engram.lab.engine.memory import Bank, ExampleStore
 from engram.lab.engine.optimizers import OptimizedRuns
-from engram.lab.engine.rows import ByRun, Objective, Rows, RuleByRun, absorbed, cross_entropy, gram
+from engram.lab.engine.rows import (
+    ByRun,
+    Objective,
+    Rows,
+    RuleByRun,
+    absorbed,
+    cross_entropy,
+    gram,
+    mean_loss,
+)
 
 __all__ = [
     "TOGETHER",
@@ -30,5 +39,6 @@ __all__ = [
     "capturing",
     "cross_entropy",
     "gram",
+    "mean_loss",
     "unchecked",
 ]

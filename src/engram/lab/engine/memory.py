@@ -211,7 +211,7 @@ class Bank:
             described = self._describe(policy) if described is None else described
             self._request["described"] = described
         said = None if described is None else described.cpu().numpy()
-        visited = labels.cpu().numpy()
+        visited = self.stream.groups(labels).cpu().numpy()
         coming = visited[:, : visited.shape[1] // self.stream.passes]
         if self.ledgers[0].policy.include_current:
             reads, kept = read_growing(

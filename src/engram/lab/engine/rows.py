@@ -61,6 +61,22 @@ def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return weighted, gradient.mul_(batch.weights.unsqueeze(-1))
 
 
+def mean_loss(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return each part's mean loss [R, groups] and the gradient at the logits.
+
+    It is the cross-entropy of classes, or what the batch's target says (see `Target`).
+    """
+    if batch.target is None or batch.targets is None:
+        return cross_entropy(logits, batch)
+    losses = batch.target.losses(logits, batch.targets)
+    gradient = batch.target.slopes(logits, batch.targets)
+    parts = (len(logits), batch.groups, -1)
+    if batch.weights is None:
+        return losses.view(parts).mean(-1), gradient.mul_(batch.groups / losses.shape[1])
+    weighted = (losses * batch.weights).view(parts).sum(-1)
+    return weighted, gradient.mul_(batch.weights.unsqueeze(-1))
+
+
 class Steps(Protocol):
     """What takes the steps where plain SGD does not (see `engram.lab.engine.optimizers`)."""
 
@@ -90,7 +106,7 @@ class Rows:
         self,
         batch: Batch,
         row: Tensor,
-        objective: Objective = cross_entropy,
+        objective: Objective = mean_loss,
         *,
         training: bool = True,
     ) -> Tensor:
@@ -105,7 +121,7 @@ class Rows:
         self,
         batch: Batch,
         rows: Tensor,
-        objective: Objective = cross_entropy,
+        objective: Objective = mean_loss,
         *,
         training: bool = True,
     ) -> Tensor:
@@ -121,7 +137,7 @@ class Rows:
         batch: Batch,
         rows: Tensor,
         buffers: Tensor,
-        objective: Objective = cross_entropy,
+        objective: Objective = mean_loss,
         *,
         training: bool = True,
     ) -> Tensor:
@@ -204,12 +220,16 @@ class Rows:
 def _parts(batch: Batch) -> list[Batch]:
     """Return a batch's parts as batches of their own."""
     inputs, labels = (tensor.chunk(batch.groups, 1) for tensor in batch[:2])
-    weights, outputs = (
+    weights, outputs, targets = (
         [None] * batch.groups if tensor is None else tensor.chunk(batch.groups, 1)
-        for tensor in (batch.weights, batch.outputs)
+        for tensor in (batch.weights, batch.outputs, batch.targets)
     )
-    parts = zip(inputs, labels, weights, outputs, strict=True)
-    return [Batch(images, classes, shares, 1, mask) for images, classes, shares, mask in parts]
+    return [
+        Batch(images, classes, shares, 1, mask, batch.target, answers)
+        for images, classes, shares, mask, answers in zip(
+            inputs, labels, weights, outputs, targets, strict=True
+        )
+    ]
 
 
 def gram(rows: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engram.lab.methods.method import Setup
-from engram.lab.methods.registry import LEARNING_RATES, Entry, register
-from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings
+from engram.lab.methods.registry import ALL_TARGETS, LEARNING_RATES, Entry, register
+from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, boundless
 from engram.rules import AGEM
 
 
@@ -13,5 +13,14 @@ def _build(setup: Setup, settings: ReplaySettings) -> Replay:
 
 
 register(
-    Entry("a-gem", _build, ReplaySettings, PRESETS, LEARNING_RATES, varies=tuple(LEARNING_RATES))
+    Entry(
+        "a-gem",
+        _build,
+        ReplaySettings,
+        PRESETS,
+        LEARNING_RATES,
+        varies=tuple(LEARNING_RATES),
+        targets=ALL_TARGETS,
+        boundless=boundless,
+    )
 )

@@ -146,7 +146,15 @@ class Distance:
 
 _SEARCH = {"alpha": (0.1, 0.3, 1.0)}
 register(
-    Entry("der", Der, DerSettings, PRESETS, _SEARCH, varies=("learning_rate", "alpha")),
+    Entry(
+        "der",
+        Der,
+        DerSettings,
+        PRESETS,
+        _SEARCH,
+        varies=("learning_rate", "alpha"),
+        one_pass=True,
+    )
 )
 register(
     Entry(
@@ -156,5 +164,6 @@ register(
         PRESETS,
         {**_SEARCH, "beta": (0.3, 0.5, 1.0)},
         varies=("learning_rate", "alpha", "beta"),
+        one_pass=True,
     )
 )

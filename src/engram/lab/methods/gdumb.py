@@ -69,7 +69,8 @@ class Gdumb(Replay):
             self.stream.initialise(self.network, seed).to(self.parameters) for seed in self._seeds
         ]
         self.parameters.copy_(torch.stack(starts))
-        self.buffers.copy_(self.network.initial_buffers(self.parameters))
+        sources = [generator(seed, "parameters") for seed in self._seeds]
+        self.buffers.copy_(self.network.initial_buffers(self.parameters, sources))
         slots = [np.arange(ledger.available) for ledger in self.bank.ledgers]
         steps = self.settings.epochs * -(-max(map(len, slots)) // self.settings.memory_batch)
         taken = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engram.lab.methods.method import Setup
-from engram.lab.methods.registry import LEARNING_RATES, Entry, register
-from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings
+from engram.lab.methods.registry import ALL_TARGETS, LEARNING_RATES, Entry, register
+from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, boundless
 from engram.lab.settings import setting
 from engram.rules import GEM
 
@@ -28,4 +28,15 @@ def _build(setup: Setup, settings: GemSettings) -> Replay:
 
 
 _VARIES = (*LEARNING_RATES, "margin", "ridge")
-register(Entry("gem", _build, GemSettings, PRESETS, LEARNING_RATES, varies=_VARIES))
+register(
+    Entry(
+        "gem",
+        _build,
+        GemSettings,
+        PRESETS,
+        LEARNING_RATES,
+        varies=_VARIES,
+        targets=ALL_TARGETS,
+        boundless=boundless,
+    )
+)

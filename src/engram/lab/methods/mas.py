@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
-from engram.lab.methods.registry import Entry, register
+from engram.lab.methods.registry import ALL_TARGETS, Entry, register
 from engram.lab.settings import setting
 from engram.penalties import SensitivityImportance
 
@@ -53,5 +53,6 @@ register(
         },
         search={"strength": (0.01, 0.1, 1.0, 10.0)},
         varies=PENALTY_VARIES,
+        targets=ALL_TARGETS,
     )
 )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engram.lab.methods.method import Setup
-from engram.lab.methods.registry import Entry, register
-from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, with_presets
+from engram.lab.methods.registry import ALL_TARGETS, Entry, register
+from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, boundless, with_presets
 from engram.lab.settings import setting
 from engram.rules import MEGA1, MEGA2
 
@@ -79,10 +79,22 @@ register(
         ),  # tuned: docs/results
         search={"epsilon": (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)},
         varies=("learning_rate", "epsilon"),
+        targets=ALL_TARGETS,
+        boundless=boundless,
     )
 )
 _VARIES = ("learning_rate", "max_angle", "least_area")
-register(Entry("mega-ii", _mega2, Mega2Settings, PRESETS, varies=_VARIES))
+register(
+    Entry(
+        "mega-ii",
+        _mega2,
+        Mega2Settings,
+        PRESETS,
+        varies=_VARIES,
+        targets=ALL_TARGETS,
+        boundless=boundless,
+    )
+)
 # With equal weights nothing but the released code's threshold keeps the ablation from stepping
 # along r once the memory's loss is next to 0 and r is rounding noise, which can ruin a run.
 register(
@@ -92,5 +104,7 @@ register(
         Mega2Settings,
         presets=with_presets({"permuted-mnist": {"least_area": 1e-10}}),
         varies=_VARIES,
+        targets=ALL_TARGETS,
+        boundless=boundless,
     )
 )

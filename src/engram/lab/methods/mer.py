@@ -14,7 +14,7 @@ from engram.gradients import Mix
 from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import Batch, ByRun, CudaGraphFunction, ExampleStore
 from engram.lab.methods.method import Method, MethodSettings, Setup
-from engram.lab.methods.registry import Entry, register
+from engram.lab.methods.registry import ALL_TARGETS, Entry, always, register
 from engram.lab.networks import aligned_empty
 from engram.lab.plan import generator
 from engram.lab.settings import setting
@@ -244,6 +244,8 @@ def _singles(batch: Batch) -> list[Batch]:
             batch.inputs[:, part],
             batch.labels[:, part],
             outputs=None if batch.outputs is None else batch.outputs[:, part],
+            target=batch.target,
+            targets=None if batch.targets is None else batch.targets[:, part],
         )
         for part in parts
     ]
@@ -257,5 +259,7 @@ register(
         presets={"permuted-mnist": {"learning_rate": 0.03}},
         search={"learning_rate": (0.1, 0.03, 0.01), "gamma": (0.03, 0.1, 0.3, 1)},
         varies=("learning_rate", "gamma", "beta"),
+        targets=ALL_TARGETS,
+        boundless=always,
     )
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engram.gradients import Mix
 from engram.lab.benchmarks import Examples, Stream
-from engram.lab.engine import Batch, CudaGraphLoop, absorbed, cross_entropy
+from engram.lab.engine import Batch, CudaGraphLoop, absorbed, mean_loss
 from engram.lab.methods.method import FinishedTask, Method, MethodSettings, Setup
 from engram.lab.settings import setting
 from engram.penalties import Importance
@@ -111,7 +111,7 @@ class Penalty(Method):
         """Pass over the task once more, and return the number of its examples."""
         task_pass = self.estimate.task_pass
         assert task_pass is not None
-        objective = cross_entropy if task_pass.of == "loss" else _squared_logits
+        objective = mean_loss if task_pass.of == "loss" else _squared_logits
         examples = finished.examples()
         self.estimate.begin_pass([self.parameters])
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
-from engram.lab.methods.registry import Entry, register
+from engram.lab.methods.registry import ALL_TARGETS, Entry, register
 from engram.lab.settings import setting
 from engram.penalties import PathImportance
 
@@ -57,5 +57,6 @@ register(
         },
         search={"learning_rate": (0.1, 0.03, 0.01), "strength": (1e-3, 1e-2, 0.1, 1.0, 10.0)},
         varies=PENALTY_VARIES,
+        targets=ALL_TARGETS,
     )
 )

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.lab.engine import Batch, absorbed, cross_entropy
+from engram.lab.engine import Batch, absorbed, mean_loss
 from engram.lab.methods.method import Method, MethodSettings, Setup
-from engram.lab.methods.registry import LEARNING_RATES, Entry, register
+from engram.lab.methods.registry import ALL_TARGETS, LEARNING_RATES, Entry, register
 from engram.lab.plan import generator
 
 
@@ -62,7 +62,7 @@ class ProgNn(Method):
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
         """Take a plain step with the newest column."""
         logits, tape = self.progressive.forward(batch.inputs)
-        losses, gradient = cross_entropy(logits, batch)
+        losses, gradient = mean_loss(logits, batch)
         self.progressive.descend(tape, *absorbed(gradient, self.learning_rate))
         return Mix(losses, None, torch.ones_like(losses))
 
@@ -107,5 +107,6 @@ register(
         },
         search=LEARNING_RATES,
         varies=tuple(LEARNING_RATES),
+        targets=ALL_TARGETS,
     )
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from engram.errors import EngramError, shown, unknown
 from engram.lab.methods.method import Method, MethodSettings, Setup
-from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings
+from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, boundless
 from engram.lab.settings import Scalar, setting
 from engram.plugins import Listed, Registry
 from engram.rules import Rule
@@ -30,7 +30,19 @@ class Entry:
     joint: bool = False  # trains on the shuffled union of all tasks
     numerics: int = 1  # raised when a change of the code changes the numbers
     varies: tuple[str, ...] = ()  # the numbers in which runs of one stack may differ
+    targets: tuple[str, ...] = ("classes",)  # the kinds that it can learn (`engram.lab.targets`)
+    one_pass: bool = False  # notes something of every example in its single step
+    boundless: Callable[[Any], bool] | None = None
+    """Whether, with these settings, it needs not be told where tasks end; None: it needs to be."""
 
+
+def always(settings: object) -> bool:  # noqa: ARG001
+    """Whether a method needs not be told where tasks end: whatever its settings."""
+    return True
+
+
+# Of a method whose steps follow the gradients of whatever loss a stream has.
+ALL_TARGETS = ("classes", "labels", "numbers")
 
 # The grid that the paper's baselines were tuned on.
 LEARNING_RATES = {"learning_rate": (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)}
@@ -111,7 +123,16 @@ def _of_rule(name: str, rule: Any) -> Entry:  # noqa: ANN401 (a dataclass that i
     )
     numbers = tuple(item.name for item in own if kinds[item.name] is float)
     varies = ("learning_rate", *numbers)
-    return Entry(name, build, settings, PRESETS, LEARNING_RATES, varies=varies)
+    return Entry(
+        name,
+        build,
+        settings,
+        PRESETS,
+        LEARNING_RATES,
+        varies=varies,
+        targets=ALL_TARGETS,
+        boundless=boundless,
+    )
 
 
 def _as_setting(name: str, item: dataclasses.Field[Any]) -> Any:  # noqa: ANN401

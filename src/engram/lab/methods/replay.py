@@ -70,6 +70,11 @@ def with_presets(more: Mapping[str, Mapping[str, Scalar]]) -> dict[str, Mapping[
     return {name: {**PRESETS.get(name, {}), **more.get(name, {})} for name in {**PRESETS, **more}}
 
 
+def boundless(settings: ReplaySettings) -> bool:
+    """Whether the memory takes examples as they come, whatever task they are of."""
+    return settings.memory in ("reservoir", "fifo") and not settings.max_age
+
+
 class Replay(Method):
     """Steps along ``rule``'s mixture of the current batch's gradient and the memory's."""
 

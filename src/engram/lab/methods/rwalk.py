@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
-from engram.lab.methods.registry import Entry, register
+from engram.lab.methods.registry import ALL_TARGETS, Entry, register
 from engram.lab.settings import setting
 from engram.penalties import WalkImportance
 
@@ -56,5 +56,6 @@ register(
         },
         search={"strength": (0.1, 1.0, 10.0, 100.0, 1e3)},
         varies=PENALTY_VARIES,
+        targets=ALL_TARGETS,
     )
 )

@@ -7,7 +7,7 @@ from torch import Tensor
 from engram.gradients import Mix
 from engram.lab.engine import Batch
 from engram.lab.methods.method import Method, MethodSettings
-from engram.lab.methods.registry import LEARNING_RATES, Entry, register
+from engram.lab.methods.registry import ALL_TARGETS, LEARNING_RATES, Entry, always, register
 from engram.rules import Current
 
 
@@ -35,6 +35,8 @@ register(
         },
         search=LEARNING_RATES,
         varies=tuple(LEARNING_RATES),
+        targets=ALL_TARGETS,
+        boundless=always,
     )
 )
 register(
@@ -48,6 +50,8 @@ register(
         },
         search=LEARNING_RATES,
         varies=tuple(LEARNING_RATES),
+        targets=ALL_TARGETS,
+        boundless=always,
         joint=True,
     )
 )

@@ -407,8 +407,15 @@ class ModuleNetwork(Network):
                 raise error
         for each, value in zip(self._held, held, strict=True):
             owner, key = each.places[0]
-            if owner[key] is not value:  # a module that assigns to a buffer, rather than change it
-                value.copy_(owner[key])
+            if (assigned := owner[key]) is value:
+                continue
+            # The module has assigned to its buffer, rather than changed it.
+            if assigned.shape != value.shape:
+                raise EngramError(
+                    f"The network {self.source.name!r} must leave its buffers as large as they "
+                    f"are, and makes {each.name} {list(assigned.shape)} of {list(value.shape)}."
+                )
+            value.copy_(assigned)
         if logits.dtype != weights[0].dtype:
             logits = logits.to(weights[0].dtype)
         return logits
@@ -508,6 +515,7 @@ class ModuleNetwork(Network):
                 f"The network {self.source.name!r} gives other outputs when the same examples come "
                 "again: what it keeps between passes must be in registered buffers."
             )
+        self._check_gradient(flat, memory, inputs[ones])
         others, _, _ = tried(inputs[ones * 2], training=True)
         mixes = not torch.allclose(others[0], trained[0], rtol=1e-4, atol=1e-6)
         try:
@@ -532,6 +540,20 @@ class ModuleNetwork(Network):
             found = found._replace(alone=self._vmap_fault(flat, memory, inputs))
         self._known = None
         return found
+
+    def _check_gradient(self, flat: Tensor, memory: Tensor, inputs: Tensor) -> None:
+        """Refuse a network that autograd finds no way back through."""
+        held = [each.view(memory.clone()[0], torch.float32).data for each in self._held]
+        leaves = self._leaves(flat[None])[0]
+        with drawing_from(1), torch.enable_grad():
+            logits = self._called(leaves, held, inputs, training=True)
+            if not logits.requires_grad:
+                raise EngramError(
+                    f"The network {self.source.name!r} gives outputs that do not depend on any "
+                    "parameter, as far as autograd can tell."
+                )
+            with naming(self.source.name, "trained"):
+                torch.autograd.grad(logits.sum(), leaves, allow_unused=True)
 
     def _why_alone(self, draws: bool, mixes: bool, moves: frozenset[str]) -> str | None:
         if any(isinstance(each, nn.modules.conv._ConvNd) for each in self._module.modules()):

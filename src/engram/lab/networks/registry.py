@@ -203,6 +203,11 @@ class NetworkSource:
                     module.train(training)
                     logits = module(inputs)
                 check_outputs(self.name, logits, 2, outputs)
+                if training and not logits.requires_grad:
+                    raise EngramError(
+                        f"The network {self.name!r} gives outputs that do not depend on any "
+                        "parameter, as far as autograd can tell."
+                    )
             return module
 
     @property

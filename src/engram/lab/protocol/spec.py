@@ -191,6 +191,7 @@ def specify(
         _check_split(stream, split)
         _check_patience(options, passes)
         stream = stream.sized(options)
+        _check_targets(entry, stream.kind(options))
     tasks = _tasks(stream, tasks, tuning=split == "tuning")
     examples = stream.most_examples if examples is None else examples
     check_whole("examples", examples)
@@ -204,6 +205,18 @@ def specify(
             f"batch_size must be at most the {examples} examples of a task, "
             f"not {chosen.batch_size}."
         )
+    if entry.one_pass and passes > 1:
+        raise EngramError(
+            f"passes must be 1 for {entry.name}, which notes what the network answers in an "
+            "example's single step."
+        )
+    if isinstance(options, OwnSettings) and options.patience and not chosen.plain_sgd:
+        raise EngramError(
+            "patience goes back to the weights of the best pass, which an optimiser's state does "
+            "not: leave optimizer and schedule as they are, or patience."
+        )
+    if isinstance(options, OwnSettings) and options.boundaries == "none":
+        _check_boundless(entry, chosen, passes)
     settings = chosen.as_dict() | options.as_dict()
     return Spec(benchmark, method, tasks, examples, settings, split, passes, source)
 
@@ -226,6 +239,27 @@ def _check_patience(options: Settings, passes: int) -> None:
         raise EngramError(
             f"patience ends a task before all of its passes are taken, and there is one: give "
             f"--passes more than {options.patience}."
+        )
+
+
+def _check_targets(entry: Entry, kind: str) -> None:
+    if kind not in entry.targets:
+        raise EngramError(
+            f"{entry.name} learns {', '.join(entry.targets)} and no {kind}: take another method, "
+            "er say."
+        )
+
+
+def _check_boundless(entry: Entry, chosen: MethodSettings, passes: int) -> None:
+    if passes > 1:
+        raise EngramError(
+            "passes must be 1 without task boundaries (boundaries=none): a stream passes once."
+        )
+    if entry.boundless is None or not entry.boundless(chosen):
+        raise EngramError(
+            f"boundaries must be tasks for {entry.name} with these settings, which is told where "
+            "a task ends: without boundaries take van, mer, or er, a-gem or mega with "
+            "--set memory=reservoir (or fifo) and no max_age."
         )
 
 

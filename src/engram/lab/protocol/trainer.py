@@ -34,7 +34,7 @@ from engram.lab.protocol.device import (
     precision_of,
     prepare_workspace,
 )
-from engram.lab.protocol.evaluation import accuracies, curve_point
+from engram.lab.protocol.evaluation import accuracies, curve_point, summaries
 from engram.lab.protocol.records import AllDiverged, LossWatch, Outcome, Record, step_facts
 from engram.lab.protocol.spec import Spec, identities, one_each
 from engram.lab.protocol.stopping import EarlyStopping
@@ -400,6 +400,10 @@ def _outcomes(state: RunState, method: Method, stream: Stream, device: str) -> l
     facts: dict[str, int | float | str] = {**method.facts(), **stream.facts()}
     facts |= {"stacked": len(seeds), "reads_after_task": state.reads, **cpu_facts(device)}
     facts |= _network_facts(method)
+    at_the_end = [dict[str, float]() for _ in seeds]
+    if stream.target is not None and any(each is None for each in record.failures):
+        method.begin_evaluation()
+        at_the_end = summaries(method, stream)
     steps = [record.steps_of(index) for index in range(len(seeds))]
     return [
         Outcome(
@@ -411,6 +415,7 @@ def _outcomes(state: RunState, method: Method, stream: Stream, device: str) -> l
             {
                 **facts,
                 **({} if state.stopping is None else state.stopping.facts(index)),
+                **({} if record.failures[index] else at_the_end[index]),
                 **({} if mine is None else step_facts(mine, _rule(method, index))),
             },
             record.failure(index),
