@@ -122,6 +122,7 @@ docs: $(STAMP)
 	$(BIN)/python -m tools.docs results/*.jsonl --pages docs
 	$(BIN)/python -m tools.docs.times results/*.jsonl
 	$(BIN)/python -m tools.docs.reliability
+	$(BIN)/python -m tools.docs.cluster
 	$(BIN)/python -m tools.docs.production --tables
 
 clean:

@@ -2,12 +2,11 @@
 
     python benchmarks/driver.py study [--runs 10000] [--json PATH]
     python benchmarks/driver.py paper [--workers 1000] [--runs 10000] [--json PATH]
-    python benchmarks/driver.py sleepers [--workers 100] [--runs 2000] [--json PATH]
 
 ``study`` plans, stores and reports runs whose outcomes were made up, at the size asked for and at a
 tenth of it: what is linear costs as much a run at both. ``paper`` lets the real `execute` and the
-real store serve a cluster whose workers, deaths and clock are simulated. ``sleepers`` starts a Ray
-cluster on this machine, on the loopback, with workers that sleep for a second and import no torch.
+real store serve a cluster whose workers, deaths and clock are simulated. For real processes that
+sleep see sleepers.py.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -128,6 +126,7 @@ class Simulation:
     redone: float = 0.0  # seconds of work that were done twice
     worked: float = 0.0
     asleep: float = 0.0  # real seconds that are not the driver's own: spent simulating
+    asleep_cpu: float = 0.0  # and the CPU's
     _left: dict[Unit, float] = field(default_factory=dict)
     _events: list[tuple[float, int, str, Unit | None, float]] = field(default_factory=list)
     _idle: int = 0
@@ -173,7 +172,7 @@ class Simulation:
         self._push(min(left, death), "done" if left <= death else "died", unit, self.now)
 
     def poll(self) -> list[tuple[Unit, Event]]:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         events: list[tuple[Unit, Event]] = []
         if self._events:
             at = self._events[0][0]
@@ -181,6 +180,7 @@ class Simulation:
                 self.now, _, kind, unit, begun = heapq.heappop(self._events)
                 events += self._happened(kind, unit, self.now - begun)
         self.asleep += time.perf_counter() - began
+        self.asleep_cpu += time.process_time() - cpu
         return events
 
     def _happened(self, kind: str, unit: Unit | None, took: float) -> list[tuple[Unit, Event]]:
@@ -220,11 +220,12 @@ def paper(workers: int, runs: int) -> dict[str, Any]:
             cluster=OnPaper("ray", simulated=simulated),
         )
         own = time.perf_counter() - began - simulated.asleep
-        rows = len(store.rows())
+        addresses = [row.address for row in store.rows()]
+    assert len(set(addresses)) == len(addresses) == len(units), "a run is lost, or stored twice"
     useful = simulated.worked - simulated.redone
     return {
         "workers": workers,
-        "runs": rows,
+        "runs": len(addresses),
         "failures": failures,
         "seconds of a run": simulated.seconds,
         "hours until a worker dies": simulated.lifetime / 3600,
@@ -246,145 +247,38 @@ def _study(runs: int) -> dict[str, Any]:
     specs = specs_of(runs)
     specs[0].identity()  # the data is read once
     with made_store() as (store, path):
-        units, plan = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
+        units, *plan = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
         cluster = Simulation(100, seconds=60.0, spread=0.5, lifetime=1e12)
         where = OnPaper("ray", simulated=cluster)
-        _, stored = timed(
+        _, *stored = timed(
             lambda: execute(
-                units, store, train, device="cpu", command=COMMAND, listener=Silent(), cluster=where
+                units,
+                store,
+                train,
+                device="cpu",
+                command=COMMAND,
+                listener=Silent(),
+                cluster=where,
             )
         )
-        left, again = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
+        left, *found = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
         assert not left
         size = path.stat().st_size
         words = [sys.executable, "-m", "engram", "report", "--store", str(path)]
-        _, page = timed(lambda: subprocess.run(words, check=True, capture_output=True))
+        _, *page = timed(lambda: subprocess.run(words, check=True, capture_output=True))
+    own = [stored[0] - cluster.asleep, stored[1] - cluster.asleep_cpu]
     return {
         "runs": len(units),
-        "milliseconds to plan a run": 1000 * plan / len(units),
-        "milliseconds to find a run stored": 1000 * again / len(units),
-        "milliseconds to store a run": 1000 * (stored - cluster.asleep) / len(units),
+        "milliseconds to plan a run": [1000 * seconds / len(units) for seconds in plan],
+        "milliseconds to find a run stored": [1000 * seconds / len(units) for seconds in found],
+        "milliseconds to store a run": [1000 * seconds / len(units) for seconds in own],
         "seconds for the report": page,
         "megabytes of the store": size / 1e6,
+        "others at work": os.getloadavg()[0],
     }
 
 
-# Workers that sleep.
-
-
-@dataclass(frozen=True)
-class Nap:
-    """What a sleeper is told; it has of a spec what the driver asks one for."""
-
-    number: int
-    benchmark: str = "nap"
-    method: str = "sleep"
-    tasks: int = 1
-
-    def identity(self) -> dict[str, Any]:
-        """Return what a result is filed under."""
-        return {
-            "benchmark": self.benchmark,
-            "method": self.method,
-            "tasks": 1,
-            "examples": 1,
-            "settings": {"number": self.number},
-            "data": "none",
-        }
-
-
-@dataclass(frozen=True)
-class Slept:
-    """What a sleeper answers with, as an outcome has it."""
-
-    seed: int
-    accuracy: Sequence[Sequence[float]] = ((1.0,),)
-    curve: Sequence[Sequence[float]] = ((1.0,),)
-    seconds: float = 1.0
-    device: str = "cpu"
-    facts: dict[str, int] = field(default_factory=dict)
-    failure: str | None = None
-    steps: None = None
-
-
-def sleep(spec: Sequence[Nap], seeds: Sequence[int], **_: object) -> list[Slept]:
-    """Sleep for a second; a worker calls it in place of training."""
-    del spec
-    time.sleep(1.0)
-    torch = int("torch" in sys.modules)
-    return [
-        Slept(seed, [[1.0]], [[1.0]], facts={"pid": os.getpid(), "torch": torch}) for seed in seeds
-    ]
-
-
-def sleepers(workers: int, runs: int) -> dict[str, Any]:
-    """Return how many runs a second real workers are given and store, and what it costs."""
-    from ray.cluster_utils import Cluster as Nodes
-
-    here = str(Path(__file__).parent)
-    os.environ |= {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback alone
-        "RAY_memory_monitor_refresh_ms": "0",
-        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
-    }
-    import driver  # by a name that workers can import it by
-
-    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    try:
-        for _ in range(4):
-            nodes.add_node(num_cpus=-(-workers // 4))
-        return _sleepers(f"ray:{nodes.address}", workers, runs, driver)
-    finally:
-        nodes.shutdown()
-
-
-def _sleepers(address: str, workers: int, runs: int, driver: types.ModuleType) -> dict[str, Any]:
-    units: list[Any] = [Unit(((driver.Nap(number), 0),)) for number in range(runs)]
-    staffed: dict[int, float] = {}
-    began = time.perf_counter()
-
-    class Following(Silent):
-        def staffed(self, workers: int, nodes: int) -> None:
-            del nodes
-            staffed.setdefault(workers, time.perf_counter() - began)
-
-    ended: list[float] = []
-
-    class Counting(Following):
-        def ended(self, unit: Unit, failure: str | None) -> None:
-            del unit
-            assert failure is None, failure
-            ended.append(time.perf_counter() - began)
-
-    with made_store() as (store, _):
-        before = resource.getrusage(resource.RUSAGE_SELF)
-        execute(
-            units,
-            store,
-            driver.sleep,
-            device="cpu",
-            command=COMMAND,
-            listener=Counting(),
-            cluster=Cluster(address, workers=workers),
-        )
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        rows = store.rows()
-    own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    half = ended[len(ended) // 2 :]
-    return {
-        "workers": workers,
-        "processes that slept": len({row.outcome["facts"]["pid"] for row in rows}),
-        "of them with torch": sum(row.outcome["facts"]["torch"] for row in rows),
-        "runs": len(rows),
-        "seconds until all workers were there": staffed.get(workers),
-        "seconds": ended[-1],
-        "runs a second, in the second half": (len(half) - 1) / (half[-1] - half[0]),
-        "milliseconds of the driver's CPU for a run": 1000 * own / len(rows),
-    }
-
-
-# What all three share.
+# What they share.
 
 
 @contextmanager
@@ -396,11 +290,16 @@ def made_store() -> Iterator[tuple[Store, Path]]:
             yield store, path
 
 
-def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
-    """Return what work returns, and its seconds."""
-    began = time.perf_counter()
+def timed(work: Callable[[], _Made]) -> tuple[_Made, float, float]:
+    """Return what work returns, its seconds, and those of the CPU, processes it starts included."""
+    began, cpu = time.perf_counter(), _cpu_seconds()
     made = work()
-    return made, time.perf_counter() - began
+    return made, time.perf_counter() - began, _cpu_seconds() - cpu
+
+
+def _cpu_seconds() -> float:
+    both = (resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in both)
 
 
 def note(path: Path, name: str, numbers: object) -> None:
@@ -413,17 +312,15 @@ def note(path: Path, name: str, numbers: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What thousands of runs cost the driver.")
-    parser.add_argument("what", choices=("study", "paper", "sleepers"))
+    parser.add_argument("what", choices=("study", "paper"))
     parser.add_argument("--runs", type=int)
     parser.add_argument("--workers", type=int)
     parser.add_argument("--json", type=Path, help="where to keep the numbers")
     given = parser.parse_args()
     if given.what == "study":
         numbers: Any = study(given.runs or 10_000)
-    elif given.what == "paper":
-        numbers = paper(given.workers or 1000, given.runs or 10_000)
     else:
-        numbers = sleepers(given.workers or 100, given.runs or 2000)
+        numbers = paper(given.workers or 1000, given.runs or 10_000)
     print(json.dumps(numbers, indent=1))
     if given.json:
         note(given.json, given.what, numbers)

@@ -93,6 +93,26 @@ def test_what_was_saved_of_a_whole_stack_is_kept(unit, trained, checkpoints, lab
     assert path.exists()
 
 
+def test_of_a_stack_whose_process_dies_twice_the_run_that_does_it_is_set_aside(
+    unit, trained, store
+):
+    heard, tried, failures = trained(unit("kill", (0, 1, 2)))
+    assert failures == 1
+    assert [(seeds, reason is None) for seeds, reason in heard.ends] == [
+        ((0,), False),
+        ((1,), True),
+        ((2,), True),
+    ]
+    assert [seeds for _, seeds, _, _ in tried] == [
+        *([[0, 1, 2]] * 2),
+        *([[0, 1]] * 2),
+        *([[0]] * 2),
+        [1],
+        [2],
+    ]
+    assert {row.seed for row in store.rows()} == {1, 2}
+
+
 @pytest.mark.parametrize("saved", [(0, 1), (2,), (1, 2, 3), (3, 4)])
 def test_what_was_saved_of_a_part_is_gone_on_with(saved, unit, trained, checkpoints, laboratory):
     whole, part = unit("", (0, 1, 2, 3, 4)), unit("", (0, 1, 2, 3, 4)).part(saved[0], saved[-1] + 1)

@@ -20,7 +20,9 @@ ENVIRONMENT = {
     "RAY_memory_monitor_refresh_ms": "0",  # others may use this machine's memory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join([str(HERE.parent / "app"), str(HERE.parent)]),
+    "PYTHONPATH": os.pathsep.join(
+        [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ),
 }
 
 

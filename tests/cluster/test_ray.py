@@ -113,7 +113,7 @@ def test_a_worker_whose_data_differs_is_refused_by_name(cluster, table, tmp_path
     specs = grid(table)
     for spec in specs:
         spec.identity()  # is that of the table as it is now
-    table.write_text(table.read_text().replace("low", "lower"))
+    table.write_text(table.read_text().replace("\n0.3", "\n0.4"))
     with pytest.raises(EngramError, match=r"No worker is left.* is refused: its data of table:.*"):
         trained(specs, 1, tmp_path / "store.sqlite", cluster=cluster)
 
@@ -139,11 +139,52 @@ def test_no_cluster_is_one_sentence(tmp_path, table, ray_cluster):  # noqa: ARG0
 
 
 PLUGIN = """
-from engram.rules import PairRule, register
-from helping import half
+from dataclasses import dataclass
+
+import torch
+
+from engram.rules import Rule, register
+from helping import SHARE
 
 
-class Halves(PairRule):
-    def _weigh_pair(self, pair):
-        return half(), half()
+@dataclass(frozen=True)
+class Half(Rule):
+    needs_gram = False
+    reference = "pooled"
+
+    def weigh(self, losses, gram):
+        return torch.full_like(losses, SHARE)
+
+
+register("half", Half)
 """
+
+
+def test_a_plugin_travels_where_it_is_trusted(two_nodes, table, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "halves.py").write_text(PLUGIN)
+    (folder / "helping.py").write_text("SHARE = 0.5\n")
+    words = ["run", f"table:{table}", "half", "--seeds", 2, "--device", "cpu"]
+    words += ["--set", "target=kind", "--set", "task=part", "--plugin", folder / "halves.py"]
+    there = ["--executor", f"ray:{two_nodes.address}", "--workers", 2]
+
+    def answer(store, *more):
+        command = engram(*words, "--store", tmp_path / store, *more)
+        with started(command, cwd=tmp_path) as driver:
+            _, err = driver.communicate(timeout=120)
+        return driver.returncode, err
+
+    code, err = answer("none.sqlite", *there)
+    assert code == 2
+    assert "unless you trust it to be run there: --trust-plugins" in err
+    assert answer("local.sqlite")[0] == 0
+    code, err = answer("ray.sqlite", *there, "--trust-plugins")
+    assert code == 0, err
+    found = []
+    for name in ("local.sqlite", "ray.sqlite"):
+        with Store(tmp_path / name) as store:
+            found.append(compared(store.rows()))
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+    assert all("rules/half" in identity["plugins"] for _, identity, _, _ in found[0].values())

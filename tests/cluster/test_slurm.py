@@ -85,3 +85,19 @@ def test_no_slurm_is_one_sentence(table, tmp_path, monkeypatch):
     cluster = Cluster("slurm", workers=1, shared=tmp_path)
     with pytest.raises(EngramError, match="There is no Slurm on this machine"):
         trained(grid(table), 1, tmp_path / "s.sqlite", cluster=cluster)
+
+
+def test_data_that_jobs_have_not_is_sent_once_for_all(cluster, table, tmp_path):
+    specs = grid(table, ("van",))
+    local = trained(specs, 1, tmp_path / "local.sqlite")
+    away = table.with_name("away.csv")
+
+    class Hidden(Heard):
+        def staffed(self, workers, nodes):
+            super().staffed(workers, nodes)
+            if table.exists():
+                table.rename(away)
+
+    heard = Hidden()
+    assert trained(specs, 1, tmp_path / "s.sqlite", cluster=cluster, heard=heard) == local
+    assert not table.exists()

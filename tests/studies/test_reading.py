@@ -157,7 +157,7 @@ def test_one_s_own_study_says_what_is_run(read):
 @pytest.mark.parametrize(
     ("old", "new", "line", "field", "sentence"),
     [
-        ('"van",', '"vam",', 6, "methods", "did you mean 'van'?); valid are a-gem, er"),
+        ('"van",', '"vam",', 6, "methods", "did you mean 'van'?); valid are a-gem, "),
         ('"mega-i",', '"van",', 6, "methods", "The method 'van' is named twice"),
         ("methods = [\n", "metods = [\n", 5, "metods", "did you mean 'methods'?); valid are bench"),
         (

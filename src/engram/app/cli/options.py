@@ -133,7 +133,7 @@ def cluster_of(
         usual = LOCAL
     made = replace(usual, **{name: value for name, value in given.items() if value is not None})
     made.check()
-    return made
+    return made.sized()
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str | int]:

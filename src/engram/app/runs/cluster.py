@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,6 +110,14 @@ class Cluster:
                 f"{shown(name)}: --gpus-per-worker says whether they have any."
             )
         return usual
+
+    def sized(self) -> Cluster:
+        """Return the cluster with the number of its workers: on Ray, all that it has room for."""
+        if self.kind != "ray" or self.workers is not None:
+            return self
+        from engram.app.runs.on_ray import room
+
+        return replace(self, workers=room(self))
 
     def open(
         self, units: Sequence[Unit], run: Run, device: str, listener: Listener

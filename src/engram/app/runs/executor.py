@@ -212,8 +212,8 @@ def execute(
     Workers are on this machine unless a ``cluster`` says otherwise: on a CPU as many as cores, of
     one thread each; on a GPU one. Only this process writes the store, and a run that was planned
     once is stored once, whoever else computes it. A unit that fails leaves the others alone; one
-    whose process dies is run once more. Units are saved every ``checkpoint_every`` seconds; 0:
-    never, as on a cluster that shares no folder.
+    whose process dies is run once more, and a stack after that in parts. Units are saved every
+    ``checkpoint_every`` seconds; 0: never, as on a cluster that shares no folder.
 
     Ctrl-C and SIGTERM let the workers save their units, raise KeyboardInterrupt or Terminated, and
     leave what is finished stored; a second one does not wait.
@@ -382,10 +382,17 @@ class _Work:
             kind, most = (self._died, 2) if isinstance(event, Died) else (self._lost, _MOST_LOSSES)
             kind[unit] += 1
             if kind[unit] >= most:
-                self._end(unit, event.reason)
+                self._set_aside(unit, event.reason)
                 return
             self._listener.message(unit, f"{event.reason} It is run again.")
         self.pending.appendleft(unit)
+
+    def _set_aside(self, unit: Unit, reason: str) -> None:
+        """End a run under which its workers die; of a stack, find out which it is."""
+        if len(unit.runs) == 1:
+            self._end(unit, reason)
+        else:
+            self._halve(unit, f"{reason} Its runs are trained in two parts.")
 
     def _cut(self, unit: Unit, reason: str) -> None:
         """Run a unit's runs in two parts; end it if it has one run, or is saved as a whole.
@@ -403,11 +410,16 @@ class _Work:
             self.pending = deque(part for part in self.pending if part not in others)
         else:
             line = "the GPU has too little memory for all at once. They are trained in two parts."
-            self._listener.cut(unit, line)
-            count, middle = len(unit.runs), -(-len(unit.runs) // 2)
-            for part in (unit.part(middle, count), unit.part(0, middle)):
+            for part in self._halve(unit, line):
                 self._wholes[part] = whole
-                self.pending.appendleft(part)
+
+    def _halve(self, unit: Unit, line: str) -> tuple[Unit, Unit]:
+        """Let a unit begin anew in two parts, and return them."""
+        self._listener.cut(unit, line)
+        count, middle = len(unit.runs), -(-len(unit.runs) // 2)
+        parts = unit.part(0, middle), unit.part(middle, count)
+        self.pending.extendleft(reversed(parts))
+        return parts
 
     def _is_saved(self, unit: Unit) -> bool:
         if self._checkpoints is None or unit not in self._paths:

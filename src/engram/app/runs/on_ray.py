@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Hashable, Iterator
@@ -66,6 +67,7 @@ class RayTransport:
     def _connect(self) -> None:
         address = self._cluster.where or os.environ.get("RAY_ADDRESS") or "auto"
         try:
+            _check_reachable(address)
             self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             reason = printable(str(error)).partition(". ")[0][:160].rstrip(".")
@@ -153,6 +155,12 @@ class RayTransport:
             self._ray.kill(self._actors.pop(key), no_restart=True)
 
 
+def room(cluster: Cluster) -> int:
+    """Return how many workers a cluster has room for, at least one."""
+    with RayTransport(cluster, Orders(b"", "cpu")) as transport:
+        return max(transport.room(), 1)
+
+
 class _Muted:
     """A stream without what Ray's own threads have to say of workers that die: we say it shorter.
 
@@ -200,6 +208,13 @@ class RayAgent:
     def stop(self) -> None:
         """Let the current unit be saved."""
         self._agent.stop()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise an OSError where nobody listens: Ray itself tries for a quarter of an hour."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_LONG).close()
 
 
 def _sentence(error: BaseException) -> str:

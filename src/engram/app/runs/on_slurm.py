@@ -5,6 +5,7 @@ Compute nodes need not be able to reach the driver's machine, only the folder. I
     driver                    a number that the driver changes while it lives
     to/WORKER.LIFE.TIME       what the driver sends
     from/WORKER.LIFE.TIME     what a worker sends
+    DIGEST.tar                data and sources that travel with the work
     jobs/                     submitit's own files, the jobs' output among them
 
 A life is one start of a job: Slurm may start a job again. Whatever a life that was given up still
@@ -21,6 +22,7 @@ import time
 import uuid
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -29,6 +31,7 @@ from engram.app.runs.agent import Agent, Orders, Said
 from engram.app.runs.cluster import Cluster
 from engram.app.runs.remote import TICK, Away, Gone, News
 from engram.app.runs.rows import printable
+from engram.app.runs.shipping import Parcel
 from engram.errors import EngramError
 
 _BEAT = 5.0  # seconds between two signs of life
@@ -85,6 +88,7 @@ class SlurmTransport:
             for name in ("to", "from"):
                 (self._folder / name).mkdir()
             (self._folder / "driver").write_text("0")
+            self._orders = replace(self._orders, parcels=tuple(self._shared_parcels()))
         except OSError as error:
             raise EngramError(f"{str(self._folder)!r} cannot be made: {error.strerror}.") from error
         jobs = self._folder / "jobs"
@@ -95,6 +99,13 @@ class SlurmTransport:
             raise EngramError(f"slurm has an option that is none: {error}.") from None
         threading.Thread(target=self._beat, daemon=True).start()
         return self
+
+    def _shared_parcels(self) -> Iterator[Parcel]:
+        """Write what is to travel into the folder, once for all workers."""
+        for parcel in self._orders.parcels:
+            path = self._folder / f"{parcel.digest}.tar"
+            path.write_bytes(parcel.content())
+            yield replace(parcel, source=path)
 
     def _parameters(self) -> dict[str, Any]:
         chosen: dict[str, Any] = {**_USUAL, "slurm_signal_delay_s": int(_GRACE) + 30}

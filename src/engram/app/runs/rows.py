@@ -229,6 +229,8 @@ def _check_outcome(outcome: Mapping[str, Any], tasks: int) -> None:
             if not isinstance(row, list):
                 raise EngramError(f"outcome.{name} must be a list of lists.")
             for entry in row:
+                if type(entry) is float and 0 <= entry <= 1:  # nearly all are
+                    continue
                 if not within(entry, 1) and not (name == "accuracy" and entry is None):
                     raise EngramError(f"outcome.{name} holds {shown(entry)}, not a fraction.")
     matrix = outcome["accuracy"]
