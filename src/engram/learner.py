@@ -125,7 +125,8 @@ class Learner:
     what goes wrong on one rank is an error on all of them. Ranks count by their examples, a loss
     being a mean over them. A model that is wrapped in
     DistributedDataParallel is run under its ``no_sync()``: gradients are averaged here, and buffers
-    stay each rank's own.
+    stay each rank's own. One that is sharded by FSDP2 or tensor parallelism is mixed part by part;
+    a rank that remembers nothing yet then sends its batch through the model once more, for nothing.
 
     Args:
         model: anything that ``loss`` can be computed from.

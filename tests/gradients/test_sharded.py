@@ -1,5 +1,6 @@
 """Sharded and replicated models on several ranks: each takes the steps of one with everything."""
 
+import copy
 from datetime import timedelta
 from itertools import accumulate
 
@@ -143,6 +144,37 @@ def one_empty_memory(wrapping, rule, rank, world):
     learner = engram.Learner(model, sgd(model), rule, memory, micro_batch=4)
     mix = learner.observe(*part(whole_batch(0, world), rank), task=5)
     return [*full(model), mix.losses, mix.weights]
+
+
+def weighted(wrapping, rank, world):
+    """Learn from examples with weights, by the sum of which ranks then count."""
+    model = made(wrapping, rank, world, torch.float64)
+    learner = engram.Learner(model, sgd(model), MEGA2(), Memory(Fifo(1000)), micro_batch=2)
+    for step in range(3):
+        batch = whole_batch(step, world)
+        weights = torch.arange(1.0, 1.0 + len(batch[0]))
+        *own, own_weights = part([*batch, weights], rank)
+        learner.observe(*own, weights=own_weights)
+    return full(model)
+
+
+def resumed(world, rank):
+    """Return the weights of learners that went on, and that went on from another one's state."""
+    ends = []
+    state = None
+    for seed in (0, 1):
+        model = sharded(world)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01 * (1 + seed))
+        learner = engram.Learner(model, optimizer, MEGA2(), Memory(Fifo(1000)))
+        if state is None:
+            for step in range(3):
+                learner.observe(*part(whole_batch(step, world), rank))
+            state = copy.deepcopy(learner.state_dict())
+        else:
+            learner.load_state_dict(state)
+        learner.observe(*part(whole_batch(3, world), rank))
+        ends.append(full(model))
+    return ends
 
 
 def held_back(world, rank, *, last):
@@ -324,6 +356,9 @@ def work(rank, world, path):
             found["parallel", name(rule)] = tensor_parallel(rule, rank, world, "alone")
             if world == 4:
                 found["2d", name(rule)] = tensor_parallel(rule, rank, world, "fsdp")
+        for kind in ("even", "replicated"):
+            found["weighted", kind] = weighted(kind, rank, world)
+        found["resumed"] = resumed(world, rank)
         found["held back"] = held_back(world, rank, last=1)
         found["refused to hold back"] = refused_to_hold_back(world, rank)
         found["low precision"] = low_precision(world)
@@ -417,6 +452,19 @@ def test_split_layers_count_each_element_once(ranks, rule):
     check_equal(found, ("parallel", name(rule)), tensor_parallel(rule, None, world, "alone"))
     if world == 4:
         check_equal(found, ("2d", name(rule)), tensor_parallel(rule, None, world, "fsdp"))
+
+
+@pytest.mark.parametrize("kind", ["even", "replicated"])
+def test_ranks_count_by_the_weights_of_their_examples(ranks, kind):
+    world, found = ranks
+    check_equal(found, ("weighted", kind), weighted(None, None, world), 1e-7)  # weights: float32
+
+
+def test_a_learner_of_parts_goes_on_from_its_state(ranks):
+    _, found = ranks
+    for own in found:
+        first, second = own["resumed"]
+        assert all(map(torch.equal, first, second))
 
 
 def test_gradients_may_be_held_back_within_a_row(ranks):

@@ -55,7 +55,9 @@ class GradientMixer:
             be the same on all ranks, which is checked in the first step, whenever there are other
             parameters and after every 100 steps; the rule in every step. Losses may come from the
             bare module, or from one that is wrapped in DistributedDataParallel; under its
-            ``no_sync()`` gradients travel once instead of twice.
+            ``no_sync()`` gradients travel once instead of twice. Parameters may be DTensors, as of
+            FSDP2: then ``backward`` itself is a collective call, and every rank makes the same ones
+            in the same order. Ranks count the same, unless losses are times their `rank_share`.
         scaler: mixed precision. Gradients are scaled by it, and stay scaled for its ``step``; the
             rule and the ``Mix`` see none of it. An overflow is left in ``.grad`` for it to find.
         check_finite: losses and gradients that are not finite, and negative values where the rule

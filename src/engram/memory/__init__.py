@@ -8,6 +8,7 @@ from engram.memory.blocks import Block
 from engram.memory.columns import Ragged
 from engram.memory.examples import Erasure, Example, Sample
 from engram.memory.ledger import Ledger
+from engram.memory.mapped import MappedStorage
 from engram.memory.memory import Memory
 from engram.memory.policies import (
     ClassRing,
@@ -31,6 +32,7 @@ __all__ = [
     "Fifo",
     "IndexStorage",
     "Ledger",
+    "MappedStorage",
     "Memory",
     "Moves",
     "Policy",

@@ -415,6 +415,11 @@ class Ledger:
         with self.lock:
             self.finish()
             check_policy(policy)
+            if isinstance(policy, Selective) or isinstance(self.policy, Selective):
+                raise EngramError(
+                    "A policy that looks at the examples cannot take over from another one, nor go "
+                    "on with other examples; make a new memory, and add what this one holds."
+                )
             if policy.by_class and len(self) and not self.has_labels:
                 raise EngramError(
                     f"{type(policy).__name__} keeps examples by class, and the memory's have no "

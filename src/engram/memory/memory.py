@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
@@ -50,6 +51,7 @@ from engram.memory.files import (
 )
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
+from engram.memory.mapped import MEMORY, MappedStorage
 from engram.memory.policies import Policy, Selective, natural, policy_from_json, positive
 from engram.memory.ragged import RaggedStorage
 from engram.memory.sampling import Draws, draw, draw_weighted, spread
@@ -138,6 +140,13 @@ def _check_how(by_task: object, stratify: object, weighted: object) -> None:
         raise unknown("way to stratify", stratify, _STRATA)
     if stratify is not None and by_task:
         raise EngramError("by_task gives a sample of each task already; leave stratify out.")
+
+
+def _is_folder(path: object) -> bool:
+    try:
+        return (Path(path) / MEMORY).exists()  # type: ignore[arg-type]
+    except (OSError, TypeError, ValueError):
+        return False
 
 
 def _with_capacity(policy: Policy, wanted: object) -> Policy:
@@ -453,6 +462,7 @@ class Memory:
             ids,
             [metadata.tags[place] for place in kept],
             {name: [values[place] for place in kept] for name, values in metadata.measures.items()},
+            None if metadata.described is None else metadata.described[kept],
         )
         return prepared._replace(
             batch=batch,
@@ -970,6 +980,9 @@ class Memory:
         if max_bytes is not None:
             positive("max_bytes", max_bytes)
         lengths = {len(rows) for rows in stored.get("lengths", stored["rows"]).values()}
+        if stored["kind"] == "mapped" and isinstance(self.storage, MappedStorage):
+            lengths = {len(ledger)} if len(ledger) <= stored["allocated"] else {-1}
+            lengths = lengths if stored["files"] or len(ledger) else set()
         shapeless = not lengths or stored["structure"] is None
         if lengths - {len(ledger)} or (len(ledger) and shapeless):
             raise EngramError(f"The state has other rows than those of {len(ledger)} examples.")
@@ -1168,12 +1181,27 @@ class Memory:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file; a failure leaves an older file as it was.
 
-        An `IndexStorage` saves its indices, not the data.
+        An `IndexStorage` saves its indices, not the data. A memory in a `MappedStorage` is saved in
+        place where ``path`` is its folder, without a copy; to any other path it is a file as usual,
+        made by way of main memory.
         """
         with self._lock:  # no row may change between the checksum and the writing
             self._settle()
+            if isinstance(self.storage, MappedStorage) and self.storage.is_at(path):
+                self._save_in_place(self.storage)
+                return
             state = self._state()
             files.write(path, state, _least_version(state))
+
+    def _save_in_place(self, storage: MappedStorage) -> None:
+        try:
+            rows = storage.folder_state()
+            files.write(storage.folder / MEMORY, {**self._state(), "storage": rows}, 3)
+            storage.saved()
+        except OSError as error:
+            raise EngramError(
+                f"The memory could not be saved in {str(storage.folder)!r}: {error}."
+            ) from error
 
     @classmethod
     def load(
@@ -1189,12 +1217,21 @@ class Memory:
     ) -> Memory:
         """Return the memory that `save` wrote; it goes on as the saved one would have, bit for bit.
 
-        ``device`` is where the tensors go. A memory of indices needs ``storage``, an `IndexStorage`
-        of the same data. ``allow_nonfinite`` is for what is added from now on; ``collate`` is a
-        function, and not saved; nor are ``blocked`` and ``secret``, as the class has them.
+        A folder is opened in place, as a `MappedStorage`. ``device`` is where the tensors go. A
+        memory of indices needs ``storage``, an `IndexStorage` of the same data.
+        ``allow_nonfinite`` is for what is added from now on; ``collate`` is a function, and not
+        saved; nor are ``blocked`` and ``secret``, as the class has them.
         """
         with UntrustedInput():
-            state = files.read(path)
+            if _is_folder(path):
+                if storage is not None:
+                    raise EngramError(f"The memory {path} is a folder, which is its own storage.")
+                storage = MappedStorage.opened(path)
+                state = files.read(storage.folder / MEMORY)
+                if state["storage"]["kind"] != "mapped":
+                    raise EngramError(f"The folder {path} holds a memory file, and not a memory.")
+            else:
+                state = files.read(path)
             if state["storage"]["kind"] == "indices" and storage is None:
                 raise EngramError(
                     f"The memory {path} holds indices into data; give storage=IndexStorage(data)."

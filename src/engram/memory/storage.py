@@ -124,7 +124,9 @@ class TensorStorage:
         examples = self.examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
         device = self.device_for(tensors)
         try:
-            new = [allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples]
+            new = [
+                self.allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples
+            ]
         except (MemoryError, RuntimeError, TypeError, ValueError, AssertionError) as error:
             # No room, no such device, or one without this dtype.
             size = rows * example_nbytes(tensors)
@@ -140,6 +142,10 @@ class TensorStorage:
         self.device, self.rows, self._rows = device, rows, new
         self._on_host = device.type == "cpu"
 
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, /) -> Tensor:
+        """Return rows of zeros."""
+        return allocate(shape, dtype, device)
+
     def selected(self, slots: Tensor, rows: int) -> dict[str, Any]:
         """Return what changes where only the rows in these slots stay, as the first of ``rows``.
 
@@ -147,7 +153,7 @@ class TensorStorage:
         """
         chosen, new = self.place(slots), []
         for row in self._rows:
-            target = allocate((rows, *row.shape[1:]), row.dtype, row.device)
+            target = self.allocate((rows, *row.shape[1:]), row.dtype, row.device)
             torch.index_select(row, 0, chosen, out=target[: len(slots)])
             new.append(target)
         return {"rows": rows, "_rows": new, "_accepted": None}
