@@ -60,6 +60,41 @@ def _table(rows, delimiter):
     return (WHOLE.replace(",", delimiter) + "\n".join(quoted)).encode()
 
 
+targets = st.sampled_from(["x", "x,t", "t", "y", "d", "x,x", ",", "x,no such", ""])
+of_tasks = st.fixed_dictionaries(
+    {"target": targets, "target_kind": st.sampled_from(["labels", "numbers", "classes", "x"])},
+    optional={
+        "task": st.sampled_from(["t", "x"]),
+        "parts": st.sampled_from(["1", "2", "3", "x"]),
+        "heads": st.sampled_from(["shared", "by-task"]),
+        "scenario": st.sampled_from(
+            ["class-incremental", "task-incremental", "domain-incremental"]
+        ),
+        "boundaries": st.sampled_from(["none", "none", "tasks", "x"]),
+        "patience": st.sampled_from(["0", "1", "-1", "1e9", "x"]),
+        "held_out": st.sampled_from(["0.1", "0.5", "0", "1", "nan"]),
+        "ignore": st.sampled_from(["d", "x", "y,d"]),
+    },
+)
+
+
+@generated(
+    150,
+    rows=rows,
+    told=of_tasks,
+    method=st.sampled_from(["van", "er", "ewc", "icarl", "mer", "der"]),
+    passes=st.sampled_from([1, 1, 2, 100, 101, 0, -1]),
+)
+def test_labels_numbers_scenarios_and_passes_are_taken_or_refused(
+    place, rows, told, method, passes
+):
+    path = place / f"{next(numbers)}.csv"
+    path.write_bytes(_table(rows, ","))
+    given = {"batch_size": "1", **told}
+    attempt(lambda: protocol.specify(f"table:{path}", method, overrides=given, passes=passes))
+    path.unlink()
+
+
 @generated(
     250,
     rows=rows,

@@ -96,11 +96,12 @@ def test_whatever_is_killed_leaves_a_model_that_answers(two_versions, tmp_path):
             assert np.array_equal(found.probabilities, known[current])
         erased = (folder / "erasures.jsonl").exists()
         # The same command again goes on, and ends as if it had not been killed.
-        if name != "rollback" or current == 2:
+        done = {"update": 3, "rollback": 1}.get(name) == current
+        if not done:
             works[name](folder)
         if name == "update":
             assert production.Artefact(folder).current.number == 3
-            assert not (folder / "work").exists()
+            assert done or not (folder / "work").exists()
         if name == "rollback":
             assert np.array_equal(answers(folder, None), known[1])
         if name == "erase" or erased:

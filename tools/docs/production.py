@@ -166,8 +166,8 @@ def clinc_table(results: Mapping[str, Any]) -> str:
     for method, found in sorted(results["methods"].items(), key=lambda item: item[1]["accuracy"]):
         domains = list(found["by_domain"].values())
         lines.append(
-            f"| {sentences[method]} | {100 * found['accuracy']:.1f} | {100 * domains[0]:.1f} | "
-            f"{100 * domains[-1]:.1f} |"
+            f"| {sentences[method]} | {100 * found['accuracy']:.1f} | "
+            + (f"{100 * domains[0]:.1f} | {100 * domains[-1]:.1f} |" if domains[1:] else "– | – |")
         )
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,15 +131,16 @@ class Model:
                 torch.export.save(program, place)
             elif place.suffix == ".onnx":
                 _need_onnx()
-                torch.onnx.export(
-                    network,
-                    (example,),
-                    str(place),
-                    dynamo=True,
-                    dynamic_shapes=shapes,
-                    external_data=False,
-                    verbose=False,
-                )
+                with warnings.catch_warnings(action="ignore"):  # the exporter's, of torch itself
+                    torch.onnx.export(
+                        network,
+                        (example,),
+                        str(place),
+                        dynamo=True,
+                        dynamic_shapes=shapes,
+                        external_data=False,
+                        verbose=False,
+                    )
             else:
                 raise EngramError(f"export writes .onnx or .pt2, not {str(place)!r}.")
         except EngramError:

@@ -141,7 +141,7 @@ class RayTransport:
             answer = []  # for now; if it stays so, Ray will say that it has died
         except (errors.RayError, OSError) as error:
             self._actors.pop(key)
-            return [Gone(_sentence(error), of_work="OOM" in str(error))]
+            return [Gone(_sentence(error), of_work=isinstance(error, errors.OutOfMemoryError))]
         self._asked[self._actors[key].receive.remote(_LONG)] = key
         return answer
 

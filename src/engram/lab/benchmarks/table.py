@@ -188,7 +188,7 @@ def _rows_of_tasks(columns: Columns, settings: TableSettings) -> dict[str, Numbe
 def _inputs(columns: Columns, settings: TableSettings) -> Columns:
     """Return the columns that are read to predict the target."""
     there = f"the columns are {', '.join(columns)}"
-    if not settings.target:
+    if not any(_targets(settings)):
         raise EngramError(f"target must name the column to predict (--set target=…); {there}.")
     neither = not (settings.task or settings.time)
     if (settings.task and settings.time) or (neither and settings.boundaries == "tasks"):
@@ -199,6 +199,8 @@ def _inputs(columns: Columns, settings: TableSettings) -> Columns:
     listed = {name: _listed(getattr(settings, name)) for name in ("ignore", "categories")}
     named = {name: [getattr(settings, name)] for name in ("task", "time")} | listed
     named = {"target": _targets(settings)} | named
+    if len(set(named["target"])) < len(named["target"]):
+        raise EngramError(f"target must name every column once, not {settings.target!r}.")
     for setting_, names in named.items():
         for name in names:
             if name and name not in columns:
