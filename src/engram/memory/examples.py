@@ -1,11 +1,13 @@
 """What is known of an example beside its tensors: id, task, label and tags.
 
 Here are the records that a memory gives out, the questions it can be asked about its examples, and
-the checks of what a user gives: one Python value for each example of a batch.
+the checks of what a user gives: one Python value for each example of a batch. And how such records
+are kept among tensors.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 from array import array
@@ -306,3 +308,14 @@ def checked_tags(tags: object) -> Tags:
                 f"a string, a finite number of at most {_BITS} bits, a truth value or None."
             )
     return dict(tags)
+
+
+def to_bytes(document: object) -> NDArray[np.uint8]:
+    """Return a JSON document as an array: there is no limit to its length in a file of tensors."""
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    return np.frombuffer(bytearray(text.encode()), np.uint8)
+
+
+def from_bytes(array: NDArray[np.uint8]) -> Any:  # noqa: ANN401  # JSON
+    """Return the document that `to_bytes` wrote."""
+    return json.loads(array.tobytes().decode())

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, shown
@@ -142,17 +141,6 @@ def _join(document: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, 
             place = place[folder]
         place[name] = tensor
     return document
-
-
-def to_bytes(document: object) -> NDArray[np.uint8]:
-    """Return a JSON document as an array: there is no limit to its length in a file of tensors."""
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    return np.frombuffer(bytearray(text.encode()), np.uint8)
-
-
-def from_bytes(array: NDArray[np.uint8]) -> Any:  # noqa: ANN401  # JSON
-    """Return the document that `to_bytes` wrote."""
-    return json.loads(array.tobytes().decode())
 
 
 def to_tensors(state: State) -> State:

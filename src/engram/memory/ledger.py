@@ -27,9 +27,11 @@ from engram.memory.examples import (
     checked_metadata,
     checked_tags,
     condition,
+    from_bytes,
     stored_ids,
+    to_bytes,
 )
-from engram.memory.files import State, from_bytes, refuse_unless, to_bytes
+from engram.memory.files import State, refuse_unless
 from engram.memory.groups import Group, Groups, Key
 from engram.memory.journal import Journal, deep_copy, new_lock, refuse_within, undo
 from engram.memory.policies import (

@@ -38,17 +38,12 @@ from engram.memory.examples import (
     Sample,
     Tags,
     Where,
+    from_bytes,
     integers,
     stored_ids,
-)
-from engram.memory.files import (
-    UntrustedInput,
-    from_bytes,
-    refuse_unless,
-    to_arrays,
     to_bytes,
-    to_tensors,
 )
+from engram.memory.files import UntrustedInput, refuse_unless, to_arrays, to_tensors
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
 from engram.memory.mapped import MEMORY, MappedStorage

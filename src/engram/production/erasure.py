@@ -26,7 +26,7 @@ from torch import Tensor
 from engram.errors import EngramError, shown
 from engram.files import replacement
 from engram.memory import Memory
-from engram.memory.files import to_bytes
+from engram.memory.examples import to_bytes
 from engram.production.artefact import (
     Artefact,
     Document,
