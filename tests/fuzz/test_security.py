@@ -18,6 +18,8 @@ SOURCES = sorted(Path(engram.__file__).parent.rglob("*.py"))
 MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "pty", "runpy", "shelve"}
 MODULES |= {"subprocess", "yaml"}
 """What no source imports."""
+MESSAGES = {f"app/runs/{name}.py": {"pickle"} for name in ("agent", "on_slurm", "remote")}
+"""But for messages between a driver and the workers that it has started (docs/cluster.md)."""
 RUNNING = re.compile(
     r"(builtins\.)?(eval|exec|compile|__import__)|os\.(exec|spawn|posix_spawn|startfile)\w*"
     r"|(.*\.)?(system|popen|mktemp|extractall)"
@@ -73,7 +75,10 @@ def _faults(source):
 
 def test_no_source_runs_what_it_reads():
     assert len(SOURCES) > 100
-    found = {str(path): [*_faults(path.read_text("utf-8"))] for path in SOURCES}
+    found = {}
+    for path in SOURCES:
+        name = path.relative_to(Path(engram.__file__).parent).as_posix()
+        found[name] = {*_faults(path.read_text("utf-8"))} - MESSAGES.get(name, set())
     assert {path: faults for path, faults in found.items() if faults} == {}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import tarfile
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from engram import plugins
@@ -162,12 +163,30 @@ def unpacked(parcel: Parcel) -> Path:
     try:
         part.mkdir(parents=True)
         with tarfile.open(fileobj=io.BytesIO(parcel.content())) as archive:
-            archive.extractall(part, filter="data")
+            for entry in archive:
+                _write_entry(archive, entry, part)
         with suppress(OSError):  # somebody else was faster
             part.rename(place)
     except (OSError, tarfile.TarError) as error:
         raise EngramError(f"the data of {parcel.benchmark} cannot be unpacked: {error}.") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return place
+
+
+def _write_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    """Write a file or a folder inside of this one; nothing else is in what we have packed."""
+    path = PurePosixPath(entry.name)
+    source = archive.extractfile(entry) if entry.isfile() else None
+    if path.is_absolute() or ".." in path.parts or (source is None and not entry.isdir()):
+        raise tarfile.TarError(f"{entry.name!r} is no plain file or folder in it")
+    target = folder / path
+    if source is None:
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source, target.open("wb") as file:
+        shutil.copyfileobj(source, file)
 
 
 def _archive(place: Path) -> bytes:
