@@ -204,7 +204,9 @@ def test_all_right_is_one_and_not_a_rounding_more():
             given, given, weights=torch.from_numpy(class_shares(labels))[None]
         )
         served = [(batch, {0: len(labels)})]
-        stream = SimpleNamespace(task_outputs=lambda _: None, tests=lambda _, s=served: s)
+        stream = SimpleNamespace(
+            target=None, task_outputs=lambda _: None, tests=lambda _, s=served: s
+        )
         knowing = SimpleNamespace(predict=lambda right, *_: functional.one_hot(right))
         knowing.task_blind = True
         assert 1 - 1e-12 < accuracy(knowing, stream, 0) <= 1

@@ -37,5 +37,5 @@ def test_running_averages_are_counted():
     assert network.buffer_size > 0
     method = method_entry("van").build.__new__(method_entry("van").build)
     method.network, method.parameters = network, torch.zeros(3, network.size)
-    method.buffers = torch.zeros(3, network.buffer_size)
+    method.buffers, method.optimizer = torch.zeros(3, network.buffer_size), None
     assert method.facts()["state_bytes"] == 4 * network.buffer_size

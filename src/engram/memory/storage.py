@@ -383,7 +383,13 @@ class IndexStorage(TensorStorage):
 
 def _is_dataset(data: object) -> bool:
     plain = isinstance(data, Tensor | tuple | list | Mapping | str | bytes)
-    return not plain and hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if plain or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        return False
+    try:
+        len(data)
+    except TypeError:  # an array without dimensions, or a data set that is a stream
+        return False
+    return True
 
 
 class SlotBuffer:
