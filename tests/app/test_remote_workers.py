@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -314,6 +316,19 @@ def test_checkpoints_of_a_shared_folder_go_with_their_results(
     store.add([make_row("van", 0, tasks=2)])
     checkpoints.remove_stale()
     assert not checkpoints.folder.exists()
+
+
+@pytest.mark.parametrize(("killed", "status"), [(False, 1), (True, 0)])
+def test_an_agent_ends_its_process_where_no_driver_is_heard_unless_it_was_killed(killed, status):
+    held = (
+        "import time\n"
+        "from engram.app.runs.agent import Agent, Orders\n"
+        "agent = Agent(Orders(b'', 'cpu', lease=0.1))\n"
+        f"{'agent.kill()' if killed else ''}\n"
+        f"time.sleep({0.5 if killed else 60})\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", held], capture_output=True, timeout=50)
+    assert (ended.returncode, ended.stderr) == (status, b"")
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ class Agent:
         self._number = 0  # of the unit that it was sent last
         self._changed = threading.Condition()
         self._asked = time.monotonic()
+        self._over = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def hello(self) -> Hello:
@@ -172,7 +173,8 @@ class Agent:
                 self._process.stop()
 
     def kill(self) -> None:
-        """End the process at once."""
+        """End the process at once, for good: no driver is waited for any more."""
+        self._over.set()
         with self._changed:
             if self._process is not None:
                 self._process.kill()
@@ -180,9 +182,9 @@ class Agent:
 
     def _watch(self) -> None:
         """End this process, and with it the worker, if no driver has asked for anything."""
-        while time.monotonic() - self._asked < self._orders.lease:
-            time.sleep(min(1.0, self._orders.lease / 4))
-        os._exit(1)
+        while not self._over.wait(min(1.0, self._orders.lease / 4)):
+            if time.monotonic() - self._asked >= self._orders.lease:
+                os._exit(1)
 
 
 @dataclass(frozen=True)
