@@ -151,7 +151,8 @@ class Learner:
             step that it skips moves no weight; its batch is remembered all the same.
         scheduler: of the learning rate, by step: its own step follows every one of the optimiser.
         process_group: the ranks that take every step together, by default all that there are; see
-            `GradientMixer`, for what happens where one of them does not take part as well.
+            `GradientMixer`, for what happens where one of them does not take part as well. With
+            False, a model that DistributedDataParallel wraps is refused.
         check_finite: a loss or a gradient that is not finite, and a negative value where the rule
             compares values, are refused: with losses on a CPU in the step itself. On a GPU no step
             waits for the answer: from a bad step on neither weights nor memory change, and
@@ -669,10 +670,17 @@ class Learner:
     def _mix(self, losses: Iterator[NamedLoss], parameters: list[Tensor], check: Check) -> Mix:
         group = self._process_group
         # Not by isinstance: it asks an abstract base class, which takes ten times as long.
-        if DistributedDataParallel in type(self.model).__mro__ and group is not False:
-            with self.model.no_sync():  # type: ignore[operator]  # it is this learner that averages
-                return self._mix_in(group, losses, parameters, check)
-        return self._mix_in(group, losses, parameters, check)
+        if DistributedDataParallel not in type(self.model).__mro__:
+            return self._mix_in(group, losses, parameters, check)
+        wrapped: Any = self.model
+        if group is False and wrapped.process_group.size() > 1:
+            raise EngramError(
+                "The model is wrapped in DistributedDataParallel, which averages gradients over "
+                "ranks, and with process_group=False a rank trains alone: give the module itself, "
+                "model.module."
+            )
+        with wrapped.no_sync():  # it is this learner that averages
+            return self._mix_in(group, losses, parameters, check)
 
     def _mix_in(
         self,
@@ -796,8 +804,9 @@ def _refuse_sharded(model: object) -> None:
         for module in model.modules():
             if is_sharded(type(module)):
                 raise EngramError(
-                    f"model holds a {type(module).__name__}: parameters that are sharded over "
-                    "ranks are not supported; replicate it, as DistributedDataParallel does."
+                    f"model holds a {type(module).__name__}, whose parameters hold parts of "
+                    "others, which is not supported; shard it by torch.distributed.fsdp."
+                    "fully_shard (FSDP2), or replicate it, as DistributedDataParallel does."
                 )
 
 

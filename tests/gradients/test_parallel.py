@@ -113,6 +113,16 @@ def wrapped_learner(rank, rule):
     return weights(model)
 
 
+def wrapped_alone(rank):
+    """Return what is said of a rank that trains alone a module that averages over ranks."""
+    model = DistributedDataParallel(network(0))
+    memory = Memory(Fifo(1000))
+    learner = engram.Learner(model, sgd(model), MEGA2(), memory, process_group=False)
+    before = weights(model)
+    said = sentence(lambda: learner.observe(*examples(rank, 4)))
+    return said, len(memory), all(map(torch.equal, before, weights(model)))
+
+
 def reach(rank):
     """Return the gradients where each rank uses a head of its own, and one is used by none."""
     torch.manual_seed(0)
@@ -431,6 +441,7 @@ def work(rank, path):
                 for rule in (MEGA1(), MEGA2())
             },
             "wrapped": [wrapped(rank, sync=sync) for sync in (True, False)],
+            "wrapped alone": wrapped_alone(rank),
             "wrapped learner": [wrapped_learner(rank, rule) for rule in (MEGA1(), MEGA2())],
             "reach": reach(rank),
             "missing row": missing_row(rank),
@@ -537,6 +548,13 @@ def test_a_learner_averages_a_wrapped_module_once(ranks):
     for place, rule in enumerate([MEGA1(), MEGA2()]):
         found = [{"learner": own["wrapped learner"][place]} for own in ranks]
         check_equal(found, "learner", by_learner(rule, None)[:-2])
+
+
+def test_a_learner_that_trains_alone_refuses_a_wrapped_module(ranks):
+    for own in ranks:
+        said, held, unchanged = own["wrapped alone"]
+        assert "with process_group=False a rank trains alone" in said
+        assert (held, unchanged) == (0, True)
 
 
 def test_what_a_rank_does_not_reach_counts_as_zero(ranks):

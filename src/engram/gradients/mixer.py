@@ -49,7 +49,8 @@ class GradientMixer:
         process_group: data parallel training. ``mix`` averages gradients and values over the
             group before the rule sees them, so that every rank takes the same step. By default it
             is torch's default group, wherever that has several ranks when a step is mixed; False
-            is for a rank that trains alone. All ranks of a group must take part in every step, or
+            is for a rank that trains alone, with a bare module: a wrapper would average gradients,
+            and not what the rule compares. All ranks of a group must take part in every step, or
             the others wait for them, up to the group's timeout: a rank that has run out of batches
             or has left the loop with an error, or one that alone was given False. The weights must
             be the same on all ranks, which is checked in the first step, whenever there are other
