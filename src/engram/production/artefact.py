@@ -211,6 +211,11 @@ class Artefact:
         move = {"version": number, "when": now(), "how": how, "reason": reason}
         write_json(self.folder / "current", {"moves": [*moves, move]})
 
+    @property
+    def work(self) -> Path:
+        """Where an update that has begun lies."""
+        return self.folder / "work"
+
     def next_number(self) -> int:
         """Return the number of the next version."""
         return max((each.number for each in self.versions()), default=0) + 1

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from engram.lab.targets import Classes
 from engram.production import intervals
 from engram.production.intervals import Interval
+from engram.production.preprocessing import TARGET, Preprocessing, Rows, TableInputs
+
+Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Numbers of the past, and new ones."""
 
 _LEVEL = 0.05
 _LEAST = 5.0  # examples of a category that are expected: the rarer ones count as one
 _SURE = 0.9
+_MOST_COLUMNS = 100  # of tensors that are tested
 
 
 class Drift(NamedTuple):
@@ -72,7 +79,7 @@ def chi_square(one: Sequence[str], other: Sequence[str]) -> tuple[float, float]:
 
 
 def drifts(
-    numbers: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+    numbers: dict[str, Pair],
     texts: dict[str, tuple[Sequence[str], Sequence[str]]],
 ) -> list[Drift]:
     """Test every column, past against new; p-values are corrected by Holm's procedure."""
@@ -88,6 +95,51 @@ def drifts(
         Drift(name, test, statistic, chance, chance <= _LEVEL)
         for (name, test, statistic, _), chance in zip(found, corrected, strict=True)
     ]
+
+
+def compared(
+    preprocessing: Preprocessing, past: Rows, new: Rows, confidence: Pair | None
+) -> list[Drift]:
+    """Test all columns of stored rows, past against new, and how sure the parent is of each."""
+    numbers: dict[str, Pair] = {}
+    texts: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+    inputs = preprocessing.inputs
+    if isinstance(inputs, TableInputs):
+        for place, number in enumerate(inputs.numbers):
+            numbers[number.name] = _there(past, place), _there(new, place)
+        for place, column in enumerate(inputs.categories):
+            texts[column.name] = _as_texts(past["codes"], place), _as_texts(new["codes"], place)
+    else:
+        one, other = (_summaries(each["inputs"], inputs.kind) for each in (past, new))
+        numbers |= {name: (one[name], other[name]) for name in one}
+    if isinstance(preprocessing.target, Classes):
+        texts["target"] = _as_texts(past[TARGET]), _as_texts(new[TARGET])
+    if confidence is not None:
+        numbers["(confidence of the parent)"] = confidence
+    return drifts(numbers, texts)
+
+
+def _there(rows: Rows, place: int) -> NDArray[np.float64]:
+    """Return the numbers of a column, less those that are missing."""
+    found: NDArray[np.float64] = rows["numbers"][~rows["missing"][:, place], place].numpy()
+    return found
+
+
+def _as_texts(codes: Tensor, place: int | None = None) -> list[str]:
+    return [str(code) for code in (codes if place is None else codes[:, place]).tolist()]
+
+
+def _summaries(inputs: Tensor, kind: str) -> dict[str, NDArray[np.float64]]:
+    """Return a few numbers of each example, whose distributions are compared."""
+    if kind == "images":
+        means = inputs.double().mean((2, 3)).numpy()
+        return {name: means[:, place] for place, name in enumerate(("red", "green", "blue"))}
+    if kind == "text":
+        return {"length": (inputs > 0).sum(1).double().numpy()}
+    flat = inputs.double().flatten(1)
+    if flat.shape[1] > _MOST_COLUMNS:
+        return {"mean": flat.mean(1).numpy(), "deviation": flat.std(1).numpy()}
+    return {str(place): flat[:, place].numpy() for place in range(flat.shape[1])}
 
 
 class Contradiction(NamedTuple):

@@ -11,9 +11,10 @@ docs/production/erasing.md says what erasing does not do.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from engram.production.artefact import (
     write_text,
 )
 from engram.production.preprocessing import Preprocessing, Rows
+from engram.production.report import write_page
 from engram.production.sources import Data, listed
 
 LIST = "erasures.jsonl"
@@ -262,26 +264,34 @@ def _numbers(versions: Sequence[int]) -> str:
 
 
 def erase(
-    artefact: Artefact,
+    folder: str | os.PathLike[str],
     *,
     ids: Sequence[str] = (),
     where: Mapping[str, str] | None = None,
     block: bool = False,
     reason: str = "",
-    show: Callable[[Path, Document], None],
 ) -> ErasureReport:
-    """Erase by id or by a tag from everything that the artefact holds, for ever.
+    """Erase examples from everything an artefact holds, for ever, by id or by a tag.
 
-    ``show`` writes the page of a report that was changed. Call it with the artefact's lock.
+    With ``block``, examples of the same id or tag are left out of all later updates as well.
     """
+    artefact = Artefact(folder)
+    with artefact.lock():
+        artefact.remove_leftovers()
+        return _erase(artefact, ids, where or {}, block, reason)
+
+
+def _erase(
+    artefact: Artefact, ids: Sequence[str], where: Mapping[str, str], block: bool, reason: str
+) -> ErasureReport:
     if not ids and not where:
         raise EngramError("Say what to erase: ids, or a tag as in customer=7.")
-    if len(where or {}) > 1:
+    if len(where) > 1:
         raise EngramError("Erase by one tag at a time: each is for ever.")
-    _check_tags(artefact, where or {})
+    _check_tags(artefact, where)
     erasures, report = Erasures(artefact), ErasureReport(blocked=block)
     wanted = [("id", str(id_)) for id_ in ids]
-    wanted += [(f"tag:{name}", str(value)) for name, value in (where or {}).items()]
+    wanted += [(f"tag:{name}", str(value)) for name, value in where.items()]
     lines = [(kind, artefact.hashed(kind, text).hex()) for kind, text in wanted]
     hashes = {artefact.hashed(kind, text) for kind, text in wanted}
     for version in artefact.versions():
@@ -293,7 +303,7 @@ def erase(
             lines += [
                 ("id", artefact.hashed("id", str(each.id)).hex())
                 for each in load_memory(version, name, erasures).examples()
-                if all((each.tags or {}).get(tag) == value for tag, value in (where or {}).items())
+                if all((each.tags or {}).get(tag) == value for tag, value in where.items())
             ]
     last = max((each.number for each in artefact.versions()), default=0)
     ours = set(lines[: len(wanted)])
@@ -302,8 +312,8 @@ def erase(
         erasures.add([each for each in dict.fromkeys(lines) if each not in ours], last, reason)
     else:
         erasures.add(list(dict.fromkeys(lines)), last, reason)
-    shutil.rmtree(artefact.folder / "work", ignore_errors=True)
-    return purge(artefact, show, report, every=True)
+    shutil.rmtree(artefact.work, ignore_errors=True)
+    return purge(artefact, report, every=True)
 
 
 def _check_tags(artefact: Artefact, where: Mapping[str, str]) -> None:
@@ -320,11 +330,7 @@ def _check_tags(artefact: Artefact, where: Mapping[str, str]) -> None:
 
 
 def purge(
-    artefact: Artefact,
-    show: Callable[[Path, Document], None],
-    report: ErasureReport | None = None,
-    *,
-    every: bool = False,
+    artefact: Artefact, report: ErasureReport | None = None, *, every: bool = False
 ) -> ErasureReport:
     """Take what was erased out of the files of versions; go on where that was interrupted.
 
@@ -334,17 +340,12 @@ def purge(
     for version in artefact.versions():
         if version.facts["erasures"] == len(erasures) and not every:
             continue
-        _purge_version(version, erasures, report, show)
+        _purge_version(version, erasures, report)
         write_json(version.folder / "version.json", version.facts | {"erasures": len(erasures)})
     return report
 
 
-def _purge_version(
-    version: Version,
-    erasures: Erasures,
-    report: ErasureReport,
-    show: Callable[[Path, Document], None],
-) -> None:
+def _purge_version(version: Version, erasures: Erasures, report: ErasureReport) -> None:
     folder, number = version.folder, version.number
     document = read_json(folder / "preprocessing.json")
     # Only what is fitted is looked at, so that no encoder has to be read.
@@ -365,7 +366,7 @@ def _purge_version(
         if cleared != found:
             report.reports.append(number)
             write_json(folder / "report.json", cleared)
-        show(folder / "report.html", cleared)
+        write_page(folder / "report.html", cleared)
     if texts:
         version.facts["notes"] = _cleared(version.facts["notes"], texts)
         write_json(folder / "version.json", version.facts)

@@ -26,8 +26,9 @@ from engram.errors import EngramError, shown, unknown
 from engram.lab.targets import Classes, Target
 from engram.production import intervals
 from engram.production.drift import Contradiction
-from engram.production.exam import Answers, influences, metric
+from engram.production.exam import Answers, Questions, influences, metric
 from engram.production.intervals import Interval
+from engram.production.preprocessing import Preprocessing
 
 Verdict = Literal["accepted", "rejected", "undecided"]
 What = Literal["past", "period", "slice", "new"]
@@ -170,6 +171,28 @@ class Part(NamedTuple):
     what: What
     name: str
     rows: NDArray[np.bool_]
+
+
+def exam_parts(
+    asked: Questions,
+    names: Mapping[int, str],
+    number: int,
+    slices: Sequence[str],
+    preprocessing: Preprocessing,
+) -> list[Part]:
+    """Return what is judged: all the past, its periods, slices of it, and the new data."""
+    old = asked.periods != number
+    parts = [Part("past", "", old)]
+    periods = sorted({int(each) for each in asked.periods[old]})
+    shown_names = [names.get(each, str(each)) for each in periods]
+    for each, name in zip(periods, shown_names, strict=True):
+        twice = shown_names.count(name) > 1
+        parts.append(Part("period", f"{name} ({each})" if twice else name, asked.periods == each))
+    for column in slices:
+        values = np.array(asked.slices(column, preprocessing), dtype=object)
+        for value in sorted({str(each) for each in values[old]}):
+            parts.append(Part("slice", f"{column}={value}", old & (values == value)))
+    return [*parts, Part("new", names[number], ~old)]
 
 
 class Judged(NamedTuple):

@@ -8,9 +8,10 @@ goes on to the same weights.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,14 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from engram.errors import EngramError
+from engram.errors import EngramError, unknown
 from engram.files import replacement
 from engram.gradients import GradientMixer
 from engram.lab.plan import generator
-from engram.lab.settings import Settings, setting
+from engram.lab.settings import Scalar, Settings, parse, setting
 from engram.lab.targets import Target
 from engram.memory import Memory
 from engram.production.preprocessing import TARGET, Preprocessing, Rows
+from engram.production.sources import DataSettings
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal, Rule
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -61,6 +63,26 @@ class TrainingSettings(Settings):
     )
     exam_most: int = setting(5_000, "examples of a period's exam at most, about", least=1)
     seed: int = setting(0, "of every draw", least=0)
+
+
+def settings_from(
+    texts: Mapping[str, Scalar], bases: Sequence[Settings]
+) -> tuple[DataSettings, TrainingSettings]:
+    """Return the settings of data and of training, changed by what was given by name."""
+    known = {each.name: base for base in bases for each in dataclasses.fields(base)}
+    made = []
+    for name in texts:
+        if name not in known:
+            raise unknown("setting", name, known)
+    for base in bases:
+        mine = {name: value for name, value in texts.items() if known[name] is base}
+        as_text = {name: value for name, value in mine.items() if isinstance(value, str)}
+        values = {**mine, **parse(type(base), as_text)}
+        made.append(dataclasses.replace(base, **values))
+    data, training = made
+    assert isinstance(data, DataSettings)
+    assert isinstance(training, TrainingSettings)
+    return data, training
 
 
 def rule_of(settings: TrainingSettings) -> Rule:
@@ -155,6 +177,7 @@ class Training:
 
 
 Loop = Callable[[Training], None]
+Listener = Callable[[int, int], None]
 
 
 def read_memory(memory: Memory, preprocessing: Preprocessing) -> tuple[Rows | None, np.ndarray]:
@@ -186,7 +209,7 @@ def train_network(
     checkpoint: Path,
     request: str,
     every: float,
-    listener: Callable[[int, int], None] | None = None,
+    listener: Listener | None = None,
 ) -> float:
     """Train; return the seconds it took, those before it was stopped included.
 
@@ -221,6 +244,33 @@ def train_network(
     seconds = before + time.perf_counter() - begun
     _save(checkpoint, request, network, optimizer, (settings.passes, 0), seconds)
     return seconds
+
+
+def run_training(
+    training: Training,
+    loop: Loop | None,
+    checkpoint: Path,
+    request: str,
+    every: float,
+    listener: Listener | None,
+) -> float:
+    """Train by ours, or by a loop of the user's; return the seconds it took."""
+    if loop is None:
+        return train_network(
+            training,
+            checkpoint=checkpoint,
+            request=request,
+            every=every,
+            listener=listener,
+        )
+    begun = time.perf_counter()
+    training.network.train()
+    loop(training)
+    training.network.eval()
+    for name, value in training.network.state_dict().items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise EngramError(f"The loop left values of {name} that are not finite.")
+    return time.perf_counter() - begun
 
 
 def _save(
