@@ -269,6 +269,10 @@ def test_the_vision_transformer_is_a_network(load):
     assert done == testing.check_network("mlp", (8,), 3)
 
 
+def test_the_page_s_vision_transformer_is_the_one_that_whole_runs_were_made_with():
+    assert code("network") == ("vit.py", (ROOT / "examples" / "vit.py").read_text("utf-8"))
+
+
 class Killed(Exception):
     pass
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import pickle
+import shlex
+from pathlib import Path
 
 import numpy
 import pytest
@@ -9,9 +11,11 @@ import torch
 from own_networks import HEAD, TINY, write_network
 from torch import nn
 
+from engram.app.runs import read_lines
 from engram.errors import EngramError
 from engram.lab.networks import network_source, register
 
+ROOT = Path(__file__).parents[2]
 SHAPE = (4,)
 
 
@@ -31,6 +35,25 @@ def test_a_class_of_a_file_is_made_with_its_arguments(network_file):
     made = network_source(f"{file}:Tiny", {"width": "7"}).check(SHAPE, 3)
     assert made.hidden.weight.shape == (7, 4)
     assert made(torch.zeros(2, 4)).shape == (2, 3)
+
+
+@pytest.mark.usefixtures("plugins_apart")
+def test_the_example_s_residual_network_is_the_registered_one():
+    own = network_source(f"{ROOT / 'examples' / 'resnet18.py'}:ResNet18", {"width": 2})
+    inputs, made = torch.rand(3, 3, 8, 8), []
+    for source in (own, network_source("resnet18-reduced", {"width": 2})):
+        torch.manual_seed(0)
+        made.append(source.build((3, 8, 8), 5)(inputs))
+    assert torch.equal(*made)
+
+
+def test_what_published_runs_were_made_with_is_what_the_repository_holds():
+    files = (ROOT / "results").glob("own-networks.jsonl")
+    for row in [row for file in files for row in read_lines(file)]:
+        words = shlex.split(row.command)
+        given = words[words.index("--network") + 1]
+        identity = network_source(str(ROOT / given), row.identity["network"]["arguments"]).identity
+        assert identity == row.identity["network"]
 
 
 def test_a_function_and_a_registered_name_and_python_will_do(network_file):

@@ -1,4 +1,6 @@
-"""Lines are paired in one precision, and a method with itself across precisions."""
+"""Lines are paired in one precision, and a method with itself across precisions and networks."""
+
+from dataclasses import replace
 
 import numpy as np
 import paper_world
@@ -7,13 +9,14 @@ from paper_world import DEFAULTS, average_accuracy, make_row, told
 from scipy import stats
 
 from engram.app.report import summarise
-from engram.app.runs import write_lines
+from engram.app.runs import address, write_lines
 from engram.errors import EngramError
 from engram.lab import protocol
 from tools.docs.pages import write_pages
 from tools.docs.results_page import results_page
 
 LOW = "bfloat16"
+NETWORK = {"name": "Own", "source": "sha256:0123456789abcdef", "arguments": {"width": 8}}
 PAIR = ("mega-ii", "a-gem")
 TF32, BFLOAT16 = (0.66, 0.64, 0.65, 0.69), (0.65, 0.645, 0.63, 0.68)
 
@@ -86,10 +89,10 @@ def block(tmp_path, monkeypatch):
     for name in ("specify", "settings_help"):
         monkeypatch.setattr(protocol, name, getattr(paper_world, name))
 
-    def make(rows):
+    def make(rows, table="precision"):
         (tmp_path / "docs").mkdir()
         page = tmp_path / "docs" / "performance.md"
-        page.write_text("<!-- generated: performance precision -->\n<!-- end -->\n")
+        page.write_text(f'<!-- generated: performance "{table}" -->\n<!-- end -->\n')
         write_lines(rows, tmp_path / "all.jsonl")
         write_pages(tmp_path / "docs", [tmp_path / "all.jsonl"])
         return page.read_text().partition("\n")[2].removesuffix("\n<!-- end -->\n")
@@ -124,6 +127,41 @@ def test_it_says_so_where_nothing_was_trained_in_two(rows, block):
     searched = [{"split": "tuning"}, {"split": "tuning", "precision": LOW}]
     tuned = [row for settings in searched for row in runs("mega-ii", TF32, **settings)]
     assert block([*rows[:8], *tuned]) == "Not measured yet."
+
+
+def with_network(network, method, finals, **settings):
+    """Runs with a network in the place of the benchmark's."""
+    rows = runs(method, finals, **settings)
+    identities = [{**row.identity, "network": network} for row in rows]
+    return [
+        replace(row, identity=identity, address=address(identity, row.seed))
+        for row, identity in zip(rows, identities, strict=True)
+    ]
+
+
+def test_networks_of_ones_own_stand_beside_the_benchmark_s_seed_by_seed(rows, block):
+    own = with_network(NETWORK, "mega-ii", BFLOAT16, seconds=3.0)
+    alone = with_network(NETWORK, "mega-ii", BFLOAT16, learning_rate=1.0)
+    text = block([*rows, *own, *alone, *runs("van", TF32)], "own networks")
+    (line,) = cells(text, "| p | seeds |")
+    assert line[:5] == [
+        "mega-ii on split-cifar, 17 tasks of 2,500 examples",
+        *("Own@01234567,width=8", told(own, "average_accuracy")),
+        *("the benchmark's", told(rows[4:8], "average_accuracy")),
+    ]
+    apart = 100 * np.subtract(BFLOAT16, TF32)
+    assert float(line[5]) == pytest.approx(apart.mean(), abs=1e-3)
+    assert line[9] == "4"
+    receipts = [line[1:] for line in cells(text, "| address |")]
+    addresses = [summary.address for summary in summarise([*rows, *own])]
+    assert receipts == [
+        ["Own@01234567,width=8", "3.2", "cpu", "2026-01-02", addresses[-1]],
+        ["the benchmark's", "2.2", "cpu", "2026-01-02", addresses[1]],
+    ]
+
+
+def test_it_says_so_where_no_network_was_brought(rows, block):
+    assert block(rows, "own networks") == "Not measured yet."
 
 
 def test_it_is_among_the_tables_that_a_page_may_ask_for(tmp_path):

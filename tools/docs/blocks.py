@@ -19,7 +19,12 @@ from engram.errors import EngramError, unknown
 from engram.lab import protocol
 from tools.docs.front_page import evidence, printed_by_run
 from tools.docs.method_page import method_results, settings_table
-from tools.docs.performance import performance_block, precision_block, whole_runs_block
+from tools.docs.performance import (
+    networks_block,
+    performance_block,
+    precision_block,
+    whole_runs_block,
+)
 from tools.docs.reproduction import far_lines, reproduction
 
 _BEGIN = re.compile(r"<!-- generated: (\S.*) -->")
@@ -205,10 +210,12 @@ class PageBlocks:
         sources = self._sources
         if table == "precision":
             return precision_block(sources.everything, self._defaults)
+        if table == "own networks":
+            return networks_block(sources.everything, self._defaults)
         if table == "whole runs":
             return whole_runs_block(sources.everything, self._defaults)
         if table not in SPEED_TABLES:
-            known = [*SPEED_TABLES, "precision", "whole runs"]
+            known = [*SPEED_TABLES, "precision", "own networks", "whole runs"]
             raise unknown("table of measured speed", table, known)
         return performance_block(sources.root / "results", table)
 

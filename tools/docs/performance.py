@@ -7,8 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from engram.app.report.comparison import across_precisions, compare, t_test_cells
-from engram.app.report.paper_defaults import PRECISION, PaperDefaults
+from engram.app.report.comparison import (
+    across_networks,
+    across_precisions,
+    compare,
+    t_test_cells,
+)
+from engram.app.report.paper_defaults import PRECISION, PaperDefaults, network_label
 from engram.app.report.performance import Rows, speed_markdown
 from engram.app.report.summary import Summary, by_setting
 from engram.app.report.tables import duration, escape_markdown, markdown_table, spread
@@ -19,9 +24,8 @@ from engram.lab import protocol
 _PATTERN = "performance-*.json"
 NOT_MEASURED = "Not measured yet."
 _NAMES = {"engram": "Engram", "torch": "PyTorch", "python": "Python", "avalanche-lib": "Avalanche"}
-_NUMBERS = ("run", "precision", "average accuracy %", "beside", "average accuracy %")
 _TEST = ("difference", "std", "t", "p", "seeds")
-_RECEIPT = ("run", "precision", "seconds", "device", "date", "address")
+_RECEIPT = ("seconds", "device", "date", "address")
 _BOUNDS = {  # seconds of five runs on an H200
     ("permuted-mnist", "mega-ii"): 18,
     ("permuted-mnist", "mega-i"): 16,
@@ -67,10 +71,30 @@ def precision_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> st
     ]
     if not pairs:
         return NOT_MEASURED
+    named = [[_name(each) for each in pair] for pair in pairs]
+    return _compared("precision", pairs, named, defaults)
+
+
+def networks_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
+    """Return what was trained with a network of somebody's own, beside the benchmark's own."""
+    trained = [summary for summary in summaries if summary.setting.split == "training"]
+    pairs = across_networks(trained)
+    if not pairs:
+        return NOT_MEASURED
+    named = [[network_label(own.identity["network"]), "the benchmark's"] for own, _ in pairs]
+    return _compared("network", pairs, named, defaults)
+
+
+def _compared(
+    what: str,
+    pairs: Sequence[tuple[Summary, Summary]],
+    named: Sequence[Sequence[str]],
+    defaults: PaperDefaults,
+) -> str:
+    """Return two tables of pairs of runs that differ in one thing: the numbers, the receipts."""
     compared, receipts = [], dict[str, list[str]]()
-    for other, usual in pairs:
+    for (other, usual), names in zip(pairs, named, strict=True):
         run = f"{defaults.label(usual)} on {usual.setting.title}"
-        names = [_name(each) for each in (other, usual)]
         accuracies = [spread(each.statistic("average_accuracy"), 2) for each in (other, usual)]
         result = compare(other, usual)
         both = [names[0], accuracies[0], names[1], accuracies[1]]
@@ -79,10 +103,13 @@ def precision_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> st
             cells = [duration(each.seconds), each.device, each.dates, each.address]
             receipts[each.address] = [run, name, *cells]
     kinds = ["text", "text", "number", "text", *["number"] * 6]
+    accuracy = "average accuracy %"
     return "\n\n".join(
         [
-            markdown_table([*_NUMBERS, *_TEST], compared, kinds),
-            markdown_table(_RECEIPT, [*receipts.values()], ["text", "text", *["number"] * 4]),
+            markdown_table(["run", what, accuracy, "beside", accuracy, *_TEST], compared, kinds),
+            markdown_table(
+                ["run", what, *_RECEIPT], [*receipts.values()], ["text", "text", *["number"] * 4]
+            ),
         ]
     )
 

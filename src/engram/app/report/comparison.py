@@ -116,6 +116,21 @@ def across_precisions(
     ]
 
 
+def across_networks(summaries: Sequence[Summary]) -> list[tuple[Summary, Summary]]:
+    """Return the lines with a network of somebody's own, each with that of the benchmark's own.
+
+    A pair differs in nothing else, and has seeds to compare.
+    """
+    usual = {canonical(each.identity): each for each in summaries if "network" not in each.identity}
+    pairs = []
+    for summary in summaries:
+        rest = {key: value for key, value in summary.identity.items() if key != "network"}
+        other = usual.get(canonical(rest))
+        if other not in (None, summary) and len(_differences(summary, other)) >= 2:
+            pairs.append((summary, other))
+    return pairs
+
+
 def precision(summary: Summary) -> object:
     """Return the precision that some runs were given; None is the usual one."""
     return summary.identity["settings"].get(PRECISION)
