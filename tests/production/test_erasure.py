@@ -3,11 +3,13 @@
 import shutil
 
 import pytest
+from trained_settings import SETTINGS, SMALL
 
 import engram
 from engram import production
 from engram.errors import EngramError
 from engram.memory import Memory
+from engram.production import erasure
 from engram.production.erasure import Erasures, load_memory
 from examples.weeks import week
 
@@ -190,3 +192,89 @@ def test_a_list_that_lost_lines_is_not_believed(updated):
 def test_an_erasure_of_nothing_in_particular_is_refused(churn, call, sentence):
     with pytest.raises(EngramError, match=sentence):
         production.erase(churn, **call)
+
+
+def updated_with(churn, number, mark, customers):
+    """Update an artefact with a week in which only these customers are in the region ``mark``."""
+    columns = week(number, 400, customers=40)
+    pairs = zip(columns["customer"], columns["region"], strict=True)
+    columns["region"] = [mark if who in customers else region for who, region in pairs]
+    columns["customer"] = [who if who in customers else f"{who}0" for who in columns["customer"]]
+    return production.update(churn, columns, schema="extend", force="for the test")
+
+
+def test_a_text_is_cleared_when_the_last_who_had_it_is_erased(churn):
+    """One of two goes, other versions come, then the second goes: nobody is left who had it."""
+    updated_with(churn, 2, "Zyxwv", {"7", "8"})
+    production.erase(churn, where=CUSTOMER)
+    assert on_disk(churn, b"Zyxwv")
+    production.update(churn, week(3, 200, customers=3), force="for the test")
+    production.erase(churn, where={"customer": "8"})
+    assert not on_disk(churn, b"Zyxwv")
+
+
+def test_slices_of_others_tags_that_were_theirs_alone_are_cleared(tmp_path):
+    columns = week(1, 400, customers=40)
+    settings = SETTINGS | {"tags": "customer,mail"}
+
+    def mailed(columns):
+        return columns | {"mail": [f"{each}@example.org" for each in columns["customer"]]}
+
+    production.train(mailed(columns), tmp_path / "m", settings=settings, arguments=SMALL)
+    production.update(tmp_path / "m", mailed(week(2, 400, customers=40)), slices=["mail"])
+    assert on_disk(tmp_path / "m" / "versions" / "0002", b"mail=7@example.org")
+    production.erase(tmp_path / "m", where=CUSTOMER)
+    assert not on_disk(tmp_path / "m", b"=7@example.org")
+    assert not on_disk(tmp_path / "m", b" 7@example.org")
+    assert on_disk(tmp_path / "m", b"mail=8@example.org")
+
+
+def test_categories_classes_and_reports_that_are_put_back_are_not_believed(churn, tmp_path):
+    columns = week(2, 1500)
+    pairs = list(zip(columns["customer"], columns["left"], columns["region"], strict=True))
+    columns["left"] = ["complain" if who == "7" else left for who, left, _ in pairs]
+    columns["region"] = ["Zyxwv" if who == "7" else region for who, _, region in pairs]
+    production.update(churn, columns, schema="extend", slices=["region"], force="for the test")
+    copy = shutil.copytree(churn / "versions" / "0002", tmp_path / "copy")
+    production.erase(churn, where=CUSTOMER)
+    shutil.rmtree(churn / "versions" / "0002")
+    shutil.copytree(copy, churn / "versions" / "0002")
+    model = engram.load(churn)
+    assert set(model.preprocessing.target.names) == {"leave", "stay", "(erased 3)"}
+    assert set(model.predict(columns).answers) <= {"leave", "stay"}
+    texts = [each.text for each in model.preprocessing.inputs.categories[0].known]
+    assert "Zyxwv" not in texts
+    production.rollback(churn)
+    assert not on_disk(churn, b"Zyxwv")
+    assert not on_disk(churn, b"complain")
+
+
+def test_a_memory_file_that_is_put_back_is_purged_by_the_next_command(updated, tmp_path):
+    memory = shutil.copy(updated / "versions" / "0002" / "memory.safetensors", tmp_path)
+    production.erase(updated, where=CUSTOMER)
+    shutil.copy(memory, updated / "versions" / "0002")
+    production.rollback(updated, to=1)
+    found = Memory.load(updated / "versions" / "0002" / "memory.safetensors")
+    assert not any(each.tags["customer"] == "7" for each in found.examples())
+
+
+def test_a_block_is_written_at_once(updated, monkeypatch):
+    """Killed after its first write, it has named the subject and all of its examples."""
+    exam = held(updated, 2, "exam")
+    write, texts = erasure.write_text, []
+
+    def killed(path, text):
+        write(path, text)
+        texts.append(text)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(erasure, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        production.erase(updated, where=CUSTOMER, block=True)
+    monkeypatch.undo()
+    artefact = production.Artefact(updated)
+    assert all(Erasures(artefact).has("id", each, 2) for each in exam)
+    production.erase(updated, where=CUSTOMER, block=True)
+    for version in artefact.versions():
+        for file in version.folder.glob("report.*"):
+            assert not any(f'"{each}"' in file.read_text() for each in exam)

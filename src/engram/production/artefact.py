@@ -31,6 +31,21 @@ FORMAT, FORMAT_VERSION = "engram-artefact", 1
 Document = dict[str, Any]
 
 _DIGITS = 16  # bytes of a keyed hash
+_FACTS = (
+    "parent",
+    "verdict",
+    "how",
+    "when",
+    "data",
+    "period",
+    "examples",
+    "exam",
+    "training",
+    "weights",
+    "files",
+    "erasures",
+    "notes",
+)
 _NUMBER = re.compile(r"\d{4,9}")
 
 
@@ -73,6 +88,17 @@ def read_json(path: Path) -> Document:
     return document
 
 
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Say which file it is that lacks what is being read from it, or has something else there."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        if isinstance(error, EngramError):
+            raise
+        raise EngramError(f"{str(path)!r} is damaged: {type(error).__name__}, {error}.") from error
+
+
 def _checksum(document: Mapping[str, Any]) -> str:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -99,6 +125,11 @@ class Version:
         self.folder = folder
         self.number = int(folder.name)
         self.facts = read_json(folder / "version.json")
+        lacking = [name for name in _FACTS if name not in self.facts]
+        if lacking:
+            raise EngramError(
+                f"{str(folder / 'version.json')!r} is damaged: it does not say {lacking[0]}."
+            )
 
     @property
     def parent(self) -> int | None:
@@ -129,12 +160,13 @@ class Artefact:
         document = read_json(self.folder / "artefact.json")
         if document.get("format") != FORMAT:
             raise EngramError(f"{str(self.folder)!r} is no artefact.")
-        if document.get("version", 0) > FORMAT_VERSION:
-            raise EngramError(
-                f"The artefact {str(self.folder)!r} has format version {document['version']}, and "
-                f"this Engram reads versions up to {FORMAT_VERSION}; install a newer one."
-            )
-        self._key = bytes.fromhex(document["key"])
+        with damage_named(self.folder / "artefact.json"):
+            if document["version"] > FORMAT_VERSION:
+                raise EngramError(
+                    f"The artefact {str(self.folder)!r} has format version {document['version']}, "
+                    f"and this Engram reads versions up to {FORMAT_VERSION}; install a newer one."
+                )
+            self._key = bytes.fromhex(document["key"])
 
     @classmethod
     def create(cls, folder: str | os.PathLike[str]) -> Artefact:
@@ -191,7 +223,11 @@ class Artefact:
     def moves(self) -> list[Document]:
         """Return every move of ``current``, the oldest first."""
         path = self.folder / "current"
-        moves: list[Document] = read_json(path)["moves"] if path.exists() else []
+        if not path.exists():
+            return []
+        moves = read_json(path).get("moves")
+        if not isinstance(moves, list) or not moves or not all(map(_is_move, moves)):
+            raise EngramError(f"{str(path)!r} is damaged: it has no list of moves.")
         return moves
 
     @property
@@ -262,6 +298,10 @@ class Artefact:
             yield
         finally:
             os.close(descriptor)
+
+
+def _is_move(move: object) -> bool:
+    return isinstance(move, dict) and type(move.get("version")) is int and move["version"] > 0
 
 
 def _locked(descriptor: int) -> bool:

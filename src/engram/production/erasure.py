@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,13 @@ from engram.production.artefact import (
     Artefact,
     Document,
     Version,
+    file_digest,
     now,
     read_json,
     write_json,
     write_text,
 )
+from engram.production.exam import questions
 from engram.production.preprocessing import Preprocessing, Rows
 from engram.production.report import write_page
 from engram.production.sources import Data, listed
@@ -78,10 +80,13 @@ class Erasures:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def add(self, erased: Sequence[tuple[str, str]], up_to: int | None, reason: str) -> None:
-        """Write further lines; from now on nothing that they name is read."""
+    def add(self, erased: Iterable[tuple[str, str, int | None]], reason: str) -> None:
+        """Write further lines, all at once; from now on nothing that they name is read.
+
+        Each is a kind, a digest, and the last period of which it holds; None: all to come as well.
+        """
         when = now()
-        for kind, digest in erased:
+        for kind, digest, up_to in erased:
             if (kind, digest) in self._known and up_to is not None:
                 before = self._known[kind, digest]
                 if before is None or before >= up_to:
@@ -101,6 +106,11 @@ class Erasures:
             return False
         up_to = self._known[kind, digest]
         return up_to is None or period <= up_to
+
+    def of_period(self, period: int) -> Callable[[str], bool]:
+        """Return whether a hash, of an id or of any tag, was erased, if it came in this period."""
+        found = {digest for kind, digest in self._known if self.has_digest(kind, digest, period)}
+        return found.__contains__
 
     def has_example(self, id_: str, tags: Mapping[str, Any], period: int) -> bool:
         """Whether an example was erased, by its id or by one of its tags."""
@@ -140,9 +150,16 @@ def _line(path: Path, text: str) -> Erased:
 
 def load_memory(version: Version, name: str, erasures: Erasures) -> Memory:
     """Return a version's memory or exam, without anything that was erased."""
-    memory = Memory.load(version.folder / name)
+    memory = _memory(version, name)
     leaving = erased_in(memory, erasures)
     return without(memory, leaving) if leaving else memory
+
+
+def _memory(version: Version, name: str) -> Memory:
+    try:
+        return Memory.load(version.folder / name)
+    except EngramError as error:
+        raise EngramError(f"{str(version.folder / name)!r} cannot be read: {error}") from error
 
 
 def erased_in(memory: Memory, erasures: Erasures) -> list[int | str]:
@@ -197,11 +214,14 @@ class Seen:
             save_file({name: _table(hashes) for name, hashes in vars(self).items()}, part)
 
     @classmethod
-    def load(cls, path: Path) -> Seen:
-        """Read a file that `save` wrote."""
+    def load(cls, version: Version) -> Seen:
+        """Read that of a version."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
+        path = version.folder / SEEN
+        if file_digest(path) != version.facts["files"][SEEN]:
+            raise EngramError(f"{str(path)!r} is damaged: its checksum does not match.")
         try:
             found = load_file(path)
             parts = [found[name] for name in ("trained", "examined", "subjects")]
@@ -295,7 +315,7 @@ def _erase(
     lines = [(kind, artefact.hashed(kind, text).hex()) for kind, text in wanted]
     hashes = {artefact.hashed(kind, text) for kind, text in wanted}
     for version in artefact.versions():
-        if Seen.load(version.folder / SEEN).subjects & hashes:
+        if Seen.load(version).subjects & hashes:
             report.trained_with.append(version.number)
         found = version.parent in report.weights or version.number in report.trained_with
         report.weights += [version.number] if found else []
@@ -306,12 +326,11 @@ def _erase(
                 if all((each.tags or {}).get(tag) == value for tag, value in where.items())
             ]
     last = max((each.number for each in artefact.versions()), default=0)
-    ours = set(lines[: len(wanted)])
-    if block:
-        erasures.add([each for each in dict.fromkeys(lines) if each in ours], None, reason)
-        erasures.add([each for each in dict.fromkeys(lines) if each not in ours], last, reason)
-    else:
-        erasures.add(list(dict.fromkeys(lines)), last, reason)
+    subjects = set(lines[: len(wanted)])
+    erasures.add(
+        [(*line, None if block and line in subjects else last) for line in dict.fromkeys(lines)],
+        reason,
+    )
     shutil.rmtree(artefact.work, ignore_errors=True)
     return purge(artefact, report, every=True)
 
@@ -337,12 +356,22 @@ def purge(
     Those that say that it was done are looked at only with ``every``.
     """
     erasures, report = Erasures(artefact), report or ErasureReport()
+    if not len(erasures):
+        return report
     for version in artefact.versions():
-        if version.facts["erasures"] == len(erasures) and not every:
+        done = version.facts["erasures"] == len(erasures)
+        if done and not every and _digests(version) == version.facts["files"]:
             continue
         _purge_version(version, erasures, report)
-        write_json(version.folder / "version.json", version.facts | {"erasures": len(erasures)})
+        facts = version.facts | {"erasures": len(erasures), "files": _digests(version)}
+        write_json(version.folder / "version.json", facts)
     return report
+
+
+def _digests(version: Version) -> Document:
+    """Return the digests of the files that hold examples, beside that which never changes."""
+    held = {name: file_digest(version.folder / name) for name in (MEMORY, EXAM)}
+    return {**version.facts["files"], **held}
 
 
 def _purge_version(version: Version, erasures: Erasures, report: ErasureReport) -> None:
@@ -350,19 +379,20 @@ def _purge_version(version: Version, erasures: Erasures, report: ErasureReport) 
     document = read_json(folder / "preprocessing.json")
     # Only what is fitted is looked at, so that no encoder has to be read.
     preprocessing = Preprocessing.from_json(document, _no_tokens)
-
-    def gone(digest: str) -> bool:
-        return any(
-            erasures.has_digest(kind, digest, number)
-            for kind in {each.kind for each in erasures.lines}
-        )
-
-    # What is fitted comes last: it says which texts are to be cleared elsewhere.
-    forgotten = json.loads(json.dumps(preprocessing.forget(gone).as_json()))
+    forgotten = json.loads(json.dumps(preprocessing.forget(erasures.of_period(number)).as_json()))
     texts = _texts_of(document) - _texts_of(forgotten)
+    memories = {name: _memory(version, name) for name in (EXAM, MEMORY)}
+    leaving = {name: erased_in(memory, erasures) for name, memory in memories.items()}
+    left = {
+        name: without(memories[name], leaving[name]) if leaving[name] else memories[name]
+        for name in memories
+    }
+    # What is fitted and the exam come last: they say what is to be cleared elsewhere.
     found = version.report()
     if found is not None:
-        cleared = clear_report(found, erasures, number, texts)
+        ids = {str(id_) for id_ in leaving[EXAM]}
+        empty = _emptied(found, left[EXAM], preprocessing, number) if ids else ()
+        cleared = clear_report(found, erasures, number, texts, ids, empty)
         if cleared != found:
             report.reports.append(number)
             write_json(folder / "report.json", cleared)
@@ -374,11 +404,9 @@ def _purge_version(version: Version, erasures: Erasures, report: ErasureReport) 
     if forgotten != document:
         write_json(folder / "preprocessing.json", forgotten)
     for name, counts in ((EXAM, report.exam), (MEMORY, report.memory)):
-        memory = Memory.load(folder / name)
-        leaving = erased_in(memory, erasures)
-        if leaving:
-            counts[number] = len(leaving)
-            without(memory, leaving).save(folder / name)
+        if leaving[name]:
+            counts[number] = len(leaving[name])
+            left[name].save(folder / name)
 
 
 def _no_tokens(texts: Sequence[str], length: int) -> Tensor:
@@ -401,28 +429,51 @@ def _cleared(notes: Sequence[str], texts: Collection[str]) -> list[str]:
     return list(notes)
 
 
+def _emptied(report: Document, exam: Memory, preprocessing: Preprocessing, number: int) -> set[str]:
+    """Return the slices of a report of whose examples of the past none is left in the exam."""
+    asked = questions(exam, preprocessing)
+    old = np.flatnonzero(asked.periods != number)
+    held = set[str]()
+    names = {part["name"] for part in report["parts"] if part["what"] == "slice"}
+    for column in {name.partition("=")[0] for name in names}:
+        try:
+            values = asked.slices(column, preprocessing)
+        except EngramError:  # nobody who is left has this tag
+            continue
+        held |= {f"{column}={values[row]}" for row in old}
+    return names - held
+
+
 def clear_report(
-    report: Document, erasures: Erasures, number: int, texts: Collection[str] = ()
+    report: Document,
+    erasures: Erasures,
+    number: int,
+    texts: Collection[str] = (),
+    ids: Collection[str] = (),
+    slices: Collection[str] = (),
 ) -> Document:
-    """Return a report without the ids, the slices and the texts of what was erased."""
+    """Return a report without the ids, the slices and the texts of what was erased.
+
+    ``texts``, ``ids`` and ``slices`` are those that the list of erasures does not name.
+    """
 
     def gone(name: str) -> bool:
         column, _, value = name.partition("=")
-        return value in texts or erasures.has(f"tag:{column}", value, number)
+        return name in slices or value in texts or erasures.has(f"tag:{column}", value, number)
 
     def kept(parts: Sequence[Document]) -> list[Document]:
         return [
-            part | {"flips": {name: _kept_ids(ids) for name, ids in part["flips"].items()}}
+            part | {"flips": {name: kept_ids(listed) for name, listed in part["flips"].items()}}
             if "flips" in part
             else part
             for part in parts
-            if part["what"] != "slice" or not gone(part["name"])
+            if "slice" not in part["what"] or not gone(part["name"])
         ]
 
-    def _kept_ids(ids: Sequence[str]) -> list[str]:
-        return [id_ for id_ in ids if not erasures.has("id", id_, number)]
+    def kept_ids(listed: Sequence[str]) -> list[str]:
+        return [id_ for id_ in listed if id_ not in ids and not erasures.has("id", id_, number)]
 
-    lost = [part["name"] for part in report["parts"] if part["what"] == "slice"]
+    lost = [part["name"] for part in report["parts"] if "slice" in part["what"]]
     lost = [name for name in lost if gone(name)]
     cleared = report | {
         "parts": kept(report["parts"]),
@@ -436,3 +487,9 @@ def clear_report(
     if mixed := report["interpolation"]:
         cleared["interpolation"] = mixed | {"candidate": kept(mixed["candidate"])}
     return cleared
+
+
+def report_of(version: Version, erasures: Erasures) -> Document | None:
+    """Return a version's report without what was erased, whatever its file holds; or None."""
+    found = version.report()
+    return found if found is None else clear_report(found, erasures, version.number)

@@ -6,6 +6,7 @@ from os import PathLike
 
 from engram.errors import EngramError
 from engram.production.artefact import Artefact, Document
+from engram.production.erasure import Erasures, purge, report_of
 from engram.production.report import page
 
 
@@ -14,6 +15,7 @@ def rollback(folder: str | PathLike[str], to: int | None = None, reason: str = "
     artefact = Artefact(folder)
     with artefact.lock():
         artefact.remove_leftovers()
+        purge(artefact)
         moves, current = artefact.moves(), artefact.current
         pointed = [move["version"] for move in moves]
         number = to
@@ -59,6 +61,7 @@ def history(folder: str | PathLike[str]) -> list[Document]:
 def history_page(folder: str | PathLike[str]) -> str:
     """Return an HTML page of all versions and their reports."""
     artefact = Artefact(folder)
-    reports = [found for each in artefact.versions() if (found := each.report()) is not None]
+    erasures = Erasures(artefact)
+    reports = [report_of(each, erasures) for each in reversed(artefact.versions())]
     title = f"The versions of {artefact.folder.resolve().name}"
-    return page(list(reversed(reports)), title, history(folder))
+    return page([each for each in reports if each is not None], title, history(folder))

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError
 from engram.lab.targets import Classes, Labels, Numbers
-from engram.production.artefact import Artefact, Version, file_digest, read_json
+from engram.production.artefact import Artefact, Version, damage_named, file_digest, read_json
+from engram.production.erasure import Erasures
 from engram.production.networks import Network
 from engram.production.preprocessing import Preprocessing
 from engram.production.sources import read
@@ -182,14 +183,22 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def open_version(version: Version, device: torch.device, trust_code: bool) -> Model:
-    """Return a version with its network, or refuse what is damaged or not trusted."""
+def open_version(
+    artefact: Artefact, version: Version, device: torch.device, trust_code: bool
+) -> Model:
+    """Return a version with its network, or refuse what is damaged or not trusted.
+
+    Categories and classes that only the erased had are left out, whatever its files hold.
+    """
     folder = version.folder
     network = read_network(version)
     if file_digest(folder / WEIGHTS) != version.facts["weights"]:
         raise EngramError(f"{str(folder / WEIGHTS)!r} is damaged: its checksum does not match.")
     document = read_json(folder / "preprocessing.json")
-    preprocessing = Preprocessing.from_json(document, network.tokeniser(folder))
+    tokenise = network.tokeniser(folder)
+    with damage_named(folder / "preprocessing.json"):
+        preprocessing = Preprocessing.from_json(document, tokenise)
+        preprocessing = preprocessing.forget(Erasures(artefact).of_period(version.number))
     with torch.random.fork_rng(devices=[]):
         module = network.build(
             folder,
@@ -203,7 +212,10 @@ def open_version(version: Version, device: torch.device, trust_code: bool) -> Mo
 
 def read_network(version: Version) -> Network:
     """Return what makes a version's network."""
-    return Network(**read_json(version.folder / "network.json"))
+    path = version.folder / "network.json"
+    document = read_json(path)
+    with damage_named(path):
+        return Network(**document)
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
@@ -227,4 +239,4 @@ def load(
     """Return the version of an artefact that answers, or another one."""
     artefact = Artefact(path)
     found = artefact.current if version is None else artefact.version(version)
-    return open_version(found, device_of(device), trust_code)
+    return open_version(artefact, found, device_of(device), trust_code)

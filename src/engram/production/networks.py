@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
@@ -43,10 +43,22 @@ class Network:
     arguments: Mapping[str, Scalar] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"name is {shown(self.name)}")
+        for name in self.files:
+            parts = PurePosixPath(name).parts
+            inside = parts[0] in (_CODE, _ENCODER) and len(parts) > 1 and ".." not in parts
+            if not inside or "\\" in name or PureWindowsPath(name).drive:
+                raise EngramError(f"{shown(name)} is no file of a network.")
+
     @property
     def has_code(self) -> bool:
-        """Whether it is made by code of the user's, which runs only where that is trusted."""
-        return any(name.startswith(f"{_CODE}/") for name in self.files)
+        """Whether it is made by code that is not ours, which runs only where that is trusted.
+
+        A name with a colon is one in a file or in a module; whatever has none is registered.
+        """
+        return ":" in self.name and not self.reads_text
 
     @property
     def reads_text(self) -> bool:
@@ -70,10 +82,13 @@ class Network:
         if not self.has_code:
             return registry.network_source(self.name, dict(self.arguments)).build(shape, outputs)
         if not trust_code:
+            code = str(folder / _CODE) if self.files else self.name
             raise EngramError(
-                f"The network is made by the code in {str(folder / _CODE)!r}, which is run only "
-                "where you say that you trust it: --trust-code, or trust_code=True."
+                f"The network is made by the code in {code!r}, which is run only where you say "
+                "that you trust it: --trust-code, or trust_code=True."
             )
+        if not self.files:  # a module that is installed
+            return registry.network_source(self.name, dict(self.arguments)).build(shape, outputs)
         module = self._factory(folder / _CODE)(shape, outputs, **self.arguments)
         if not isinstance(module, nn.Module):
             raise EngramError(f"{self.name} must make an nn.Module, not {shown(module)}.")
@@ -145,6 +160,11 @@ def take_network(
         given, trust_code = _place_of(given), True
     file, colon, attribute = given.rpartition(":")
     if not (colon and file.endswith(".py")):
+        if colon and not trust_code:
+            raise EngramError(
+                f"The network is made by the module {file!r}, whose code is run only where you say "
+                "that you trust it: --trust-code, or trust_code=True."
+            )
         source = registry.network_source(given, dict(arguments or {}))
         return Network(source.name, dict(source.arguments))
     path = Path(file).expanduser()

@@ -62,9 +62,13 @@ class Known:
         return Known(self.text, merged)
 
     def without(self, erased: Callable[[str], bool]) -> Known:
-        """Return it without its text if by any account all of its holders are erased."""
-        gone = any(each and all(map(erased, each)) for each in self.holders.values())
-        return Known(None, {}) if gone else self
+        """Return it without the erased holders; without its text if by any account none is left."""
+        left = {
+            kind: each and tuple(hash_ for hash_ in each if not erased(hash_))
+            for kind, each in self.holders.items()
+        }
+        gone = any(each and not left[kind] for kind, each in self.holders.items())
+        return Known(None, {}) if gone else Known(self.text, left)
 
 
 class _Holders:

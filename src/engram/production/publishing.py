@@ -183,6 +183,7 @@ def publish(
             write_page(folder / "report.html", report)
         facts = facts | {
             "weights": file_digest(folder / WEIGHTS),
+            "files": {name: file_digest(folder / name) for name in (MEMORY, EXAM, SEEN)},
             "erasures": len(Erasures(artefact)),
         }
         write_json(folder / "version.json", facts)

@@ -25,7 +25,7 @@ from engram.memory import Memory
 from engram.production import drift, erasure
 from engram.production.artefact import Artefact, Document
 from engram.production.drift import Contradiction, Drift
-from engram.production.erasure import EXAM, MEMORY, SEEN, Erasures, Seen
+from engram.production.erasure import EXAM, MEMORY, Erasures, Seen
 from engram.production.exam import Answers, Questions, assess, questions, split
 from engram.production.gate import Gate, Judged, Part, Verdict, exam_parts, judge
 from engram.production.model import Model, device_of, open_version, read_network
@@ -112,7 +112,7 @@ def update(
     with artefact.lock():
         artefact.remove_leftovers()
         erasure.purge(artefact)
-        parent = open_version(artefact.current, place, trust_code)
+        parent = open_version(artefact, artefact.current, place, trust_code)
         job = _Update(artefact, parent, data, schema, settings or {}, place)
         asked = [gate.as_json(), list(slices), force, period]
         request = request_digest([job.request, schema, asked])
@@ -133,7 +133,7 @@ def plan_update(
 ) -> Plan:
     """Return what an update would do; nothing is trained and nothing is written."""
     artefact = Artefact(folder)
-    parent = open_version(artefact.current, torch.device("cpu"), trust_code)
+    parent = open_version(artefact, artefact.current, torch.device("cpu"), trust_code)
     job = _Update(artefact, parent, data, schema, settings or {}, torch.device("cpu"))
     job.prepare()
     before = set(parent.preprocessing.target.names)
@@ -189,7 +189,7 @@ class _Update:
             self.notes.append(f"{sum(blocked):,} examples of the blocked were left out.")
         self.data = data
         chain = ancestry(artefact, self.version)
-        seen = [Seen.load(each.folder / SEEN) for each in chain]
+        seen = [Seen.load(each) for each in chain]
         examined = set[bytes]().union(*(each.examined for each in seen))
         trained = set[bytes]().union(*(each.trained for each in seen))
         contents = [artefact.hashed("content", each.hex()) for each in data.contents]
