@@ -220,7 +220,37 @@ def test_without_boundaries_rows_come_in_the_order_of_the_file_or_of_time(time, 
     numbers = torch.cat([stream.train(task).inputs[0, :, 0] for task in range(2)])
     assert len(numbers) == 32
     assert (sign * numbers.diff() > 0).all()
-    assert stream.outputs(torch.zeros(1, 3, dtype=torch.int64)) is None  # all compete
+
+
+def test_without_boundaries_a_class_competes_from_the_batch_on_that_has_it():
+    """The head grows by what has come, and by no part of the stream that is to come."""
+    stream = build_stream(spec_of("growing", "van", boundaries="none"), [0], "cpu")
+    assert stream.task_outputs(0).all()  # nothing is known: any answer may be
+    met = set()
+    for task in range(3):
+        examples = stream.train(task)
+        for start in range(0, examples.labels.shape[1], 4):
+            labels = examples.labels[:, start : start + 4]
+            marks = stream.batch(examples.inputs[:, start : start + 4], labels).outputs
+            met |= set(labels[0].tolist())
+            for seen in (marks[0, 0], marks[0, -1], stream.task_outputs(task)[0]):
+                assert set(seen.nonzero()[:, 0].tolist()) == met
+    assert met == set(range(4))
+
+
+@pytest.mark.parametrize("boundaries", ["tasks", "none"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_outputs_of_a_class_that_has_not_come_are_as_they_were_drawn(boundaries, optimizer):
+    """So that a head which grows would begin with the very same ones."""
+    given = {"boundaries": boundaries, "memory": "reservoir", "optimizer": optimizer}
+    spec = specify("growing", "er", tasks=1, overrides={**given, "batch_size": "4"})
+    stream = build_stream(spec, [0], "cpu")
+    network = stream.network()
+    drawn = network.named_parameters(stream.initialise(network, 0))
+    _, (state,) = run_whole(spec, [0])
+    left = network.named_parameters(state["parameters"][0])
+    moved = (left["5.weight"] != drawn["5.weight"]).any(1) | (left["5.bias"] != drawn["5.bias"])
+    assert moved.tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 from own_worlds import write_class, write_csv, write_photos
 
 from engram.lab.methods import MethodSettings
@@ -38,6 +39,7 @@ def place(tmp_path, monkeypatch):
     write_csv(tmp_path / "rent.csv", ["year", "rent", "bill", "garden", "furnished"], rents)
     pixels = [[row, row % 3, row % 10, row % 3] for row in range(60)]
     write_csv(tmp_path / "digits.csv", ["a", "b", "digit", "lesson"], pixels)
+    torch.save({}, tmp_path / "before.safetensors")  # which is read when a run begins
 
 
 @pytest.mark.parametrize("command", COMMANDS)

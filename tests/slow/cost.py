@@ -32,7 +32,7 @@ def late_state(spec, seeds):
             method.bank.end_task()
     record = Record(len(seeds), spec.tasks)
     record.curves = [[torch.zeros(len(seeds))] * 11 for _ in range(spec.tasks)]
-    return RunState(spec.tasks, method, record, time.perf_counter())
+    return RunState(spec.tasks, stream, method, record, None, time.perf_counter())
 
 
 def measure(seeds):

@@ -26,6 +26,7 @@ def setting(
     place: bool = False,
     check: Callable[[str], object] | None = None,
     plugins: str | None = None,
+    known_by: Callable[[str], str] | None = None,
 ) -> Any:  # noqa: ANN401
     """Declare a field: its default, one line of help, and what values are possible.
 
@@ -33,10 +34,12 @@ def setting(
     it is no part of what a result is filed under, so that they are still found. ``place`` marks
     one that only says where something lies: what lies there counts, by its checksum. ``check``
     refuses a text in an EngramError. Where what comes before a comma in it may name a thing of a
-    plugin's, ``plugins`` is the kind of thing (see `engram.plugins.KINDS`).
+    plugin's, ``plugins`` is the kind of thing (see `engram.plugins.KINDS`). Of a text other than
+    the default ``known_by`` returns what a result is filed under in its place: a file's checksum.
     """
     bounds = {"least": least, "above": above, "most": most}
     marks = {"help": help, "later": later, "place": place, "check": check, "plugins": plugins}
+    marks["known_by"] = known_by
     return dataclasses.field(default=default, metadata=marks | bounds)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from engram.errors import EngramError
 from engram.lab.benchmarks.own_data import (
     OwnBenchmark,
-    OwnSettings,
+    OwnImageSettings,
     OwnStream,
     OwnTasks,
     checked,
@@ -34,7 +34,7 @@ _NAMED = 5  # endings, where files of many are passed over
 
 
 @dataclass(frozen=True)
-class FolderSettings(ImageSettings, OwnSettings):
+class FolderSettings(OwnImageSettings, ImageSettings):
     """Settings of a stream of one's own images."""
 
     size: int = setting(
@@ -64,7 +64,13 @@ class FolderStream(OwnStream):
         return mean.to(self.device), deviation.to(self.device)
 
     def network(self) -> ResNet:
-        """Return the reduced ResNet-18, for large images with a stem that halves them."""
+        """Return the reduced ResNet-18, for large images with a stem that halves them.
+
+        Where training starts from a file it is the residual network that the file is of.
+        """
+        if self._checkpoint is not None:
+            autocast = self._settings.precision == "bfloat16"
+            return self._checkpoint.resnet(self.classes, autocast=autocast)
         return ResNet(
             self.classes,
             large_images=self._settings.size > _SMALL,

@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, on_one_line
+from engram.lab.benchmarks.augmentation import Augmentation, AugmentationSettings, check_crop
 from engram.lab.benchmarks.contradiction import contradiction
+from engram.lab.benchmarks.pretrained import PretrainedSettings, checkpoint_of
 from engram.lab.benchmarks.split import Numbers, Part, SplitStream
-from engram.lab.benchmarks.stream import Benchmark, Examples, Stream, TestBatch
+from engram.lab.benchmarks.stream import Batch, Benchmark, Examples, Stream, TestBatch
 from engram.lab.data import ImageSet
+from engram.lab.networks import Network
 from engram.lab.plan import generator
 from engram.lab.settings import Settings, setting
 from engram.lab.targets import Labels, Target
@@ -34,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class OwnSettings(Settings):
+class OwnSettings(PretrainedSettings):
     """Settings of every stream of somebody's own data."""
 
     heads: Literal["shared", "by-task"] = setting(
@@ -93,6 +96,11 @@ class OwnSettings(Settings):
                 "held_out is the part that patience looks at: give both (--set patience=3), or "
                 "neither."
             )
+
+
+@dataclass(frozen=True)
+class OwnImageSettings(AugmentationSettings, OwnSettings):
+    """Settings of a stream of somebody's own examples that are or may be images."""
 
 
 class OwnTasks(NamedTuple):
@@ -221,9 +229,10 @@ class OwnStream(SplitStream):
     """The same tasks in the same order for every run; a seed shuffles within them.
 
     With one head for all tasks ("shared") an output is a class, which keeps it when it returns,
-    and the classes met so far compete. With heads "by-task" every task has outputs of its own, so
-    a class that returns is learned afresh. Without task boundaries all outputs compete from the
-    beginning, and a task's examples come in the order that they have.
+    and the classes met so far compete, those of the task that has begun included. With heads
+    "by-task" every task has outputs of its own, so a class that returns is learned afresh. Without
+    task boundaries a class competes from the first batch on that has an example of it, and a
+    task's examples come in the order that they have.
 
     Where several labels or numbers are to be answered, an example's label is its row, by which its
     targets are found.
@@ -260,6 +269,13 @@ class OwnStream(SplitStream):
             first[numbers] = task
         self._first = torch.from_numpy(first).to(device)
         self._met: Tensor | None = None  # [classes], which classes were met; None: all
+        self._seen: Tensor | None = None  # [R, classes], those of which an example has come
+        if settings.boundaries == "none" and own.target is None:
+            self._seen = torch.zeros(len(seeds), self.classes, dtype=torch.bool, device=device)
+        self._augmentation: Augmentation | None = None
+        if isinstance(settings, AugmentationSettings) and (settings.flip or settings.crop):
+            self._augmentation = Augmentation(settings, seeds, torch.device(device))
+        self._checkpoint = checkpoint_of(settings)
         super().__init__(own.examples, seeds, tasks, examples, tuning=False, device=device)
 
     def cut(self, seed: int) -> list[Part]:  # noqa: ARG002
@@ -281,21 +297,79 @@ class OwnStream(SplitStream):
 
     def training_examples(self, task: int) -> Examples:
         """Return the training examples of a task."""
-        if self._settings.boundaries == "none" or self.target is not None:
-            return super().training_examples(task)
-        self._met = None if int(self._first.max()) <= task else self._first <= task
+        if self._augmentation is not None:
+            self._augmentation.begin_task(task)
+        if self._settings.boundaries == "tasks" and self.target is None:
+            self._met = None if int(self._first.max()) <= task else self._first <= task
         return super().training_examples(task)
+
+    def joint_examples(self, part: int) -> Examples:
+        """Return a part of the union of all tasks."""
+        if self._augmentation is not None:
+            self._augmentation.begin_task(part)
+        return super().joint_examples(part)
+
+    def batch(self, stored: Tensor, labels: Tensor) -> Batch:
+        """Return stored examples as the network learns from them; their classes are met by that."""
+        if self._seen is not None:
+            every = torch.arange(self.classes, device=labels.device)
+            self._seen.logical_or_((labels.unsqueeze(-1) == every).any(1))
+        return super().batch(stored, labels)
+
+    def augmented(self, inputs: Tensor) -> Tensor:
+        """Mirror and move the images of a training batch, if that is asked for."""
+        return inputs if self._augmentation is None else self._augmentation(inputs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return which classes were met, and how many batches were augmented."""
+        state = dict[str, Any]()
+        if self._seen is not None:
+            state["seen"] = self._seen.clone()
+        if self._augmentation is not None:
+            state["augmented"] = self._augmentation.count.clone()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where ``state_dict`` was taken, in the task that was begun last."""
+        if self._seen is not None:
+            self._seen.copy_(state["seen"])
+        if self._augmentation is not None:
+            self._augmentation.count.copy_(state["augmented"])
+
+    def initialise(self, network: Network, seed: int) -> Tensor:
+        """Return the parameters [d] that a run starts with: its own draws, or those of a file."""
+        parameters = super().initialise(network, seed)
+        if self._checkpoint is not None:
+            self._checkpoint.fill(network, parameters)
+        return parameters
+
+    def initial_buffers(self, network: Network, parameters: Tensor) -> Tensor:
+        """Return the buffers [R, b] that the runs start with."""
+        buffers = super().initial_buffers(network, parameters)
+        if self._checkpoint is not None:
+            self._checkpoint.fill_buffers(network, buffers)
+        return buffers
 
     def outputs(self, labels: Tensor) -> Tensor | None:
         """Return the outputs of the classes met so far, or of each example's own task."""
         if self._by_task:
             return super().outputs(labels)
+        if (seen := self._competing()) is not None:
+            return seen.unsqueeze(1).expand(*labels.shape, -1)
         return None if self._met is None else self._met.expand(*labels.shape, -1)
+
+    def _competing(self) -> Tensor | None:
+        """Return the classes that compete without task boundaries, [R, classes]: all or the met."""
+        if self._seen is None or self._jointly:
+            return None
+        return self._seen | ~self._seen.any(1, keepdim=True)
 
     def task_outputs(self, task: int) -> Tensor | None:  # type: ignore[override]
         """Return the outputs of the classes met so far, or of one task."""
         if self._by_task:
             return super().task_outputs(task)
+        if (seen := self._competing()) is not None:
+            return seen
         return None if self._met is None else self._met.expand(len(self.seeds), -1)
 
     def targets(self, labels: Tensor) -> Tensor:
@@ -434,6 +508,8 @@ def own_benchmark(
         for remark in own.remarks:
             _warn_once(remark)
         _check_scenario(own, chosen)
+        if isinstance(chosen, AugmentationSettings):
+            check_crop(chosen, own.examples.train_images.shape[1:])
         return len(own.parts), max(len(part.train) for part in own.parts)
 
     def checksum(chosen: Settings) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from engram.errors import EngramError, shown, unknown
 from engram.lab.benchmarks import folder, table
-from engram.lab.benchmarks.own_data import DIGITS, OwnSettings, filed
+from engram.lab.benchmarks.own_data import DIGITS, OwnImageSettings, filed
 from engram.lab.benchmarks.permuted_mnist import PERMUTED_MNIST, PRESETS
 from engram.lab.benchmarks.split_awa import SPLIT_AWA
 from engram.lab.benchmarks.split_cifar import SPLIT_CIFAR
@@ -19,7 +19,7 @@ _PLACES = {"folder": folder.folder_benchmark, "table": table.table_benchmark}
 _FILED = {
     "folder": (folder.FolderSettings, folder.LIKE),
     "table": (table.TableSettings, table.LIKE),
-    "tensors": (OwnSettings, PERMUTED_MNIST.name),
+    "tensors": (OwnImageSettings, PERMUTED_MNIST.name),
 }
 _FILED_NAME = re.compile(rf"({'|'.join(_FILED)})-([a-z0-9]+-)*[0-9a-f]{{{DIGITS}}}")
 _PAPERS = (PERMUTED_MNIST, SPLIT_CIFAR, SPLIT_CUB, SPLIT_AWA)

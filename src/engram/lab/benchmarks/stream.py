@@ -169,12 +169,21 @@ class Stream(ABC):
         """Return the parameters [d] that a run starts with."""
         return network.initialise(generator(seed, "parameters"))
 
+    def initial_buffers(self, network: Network, parameters: Tensor) -> Tensor:
+        """Return the buffers [R, b] that the runs start with, beside their parameters [R, d]."""
+        sources = [generator(seed, "parameters") for seed in self.seeds]
+        return network.initial_buffers(parameters, sources)
+
     def batch(self, stored: Tensor, labels: Tensor) -> Batch:
         """Return stored examples, [R, B, ...] and [R, B], as the network learns from them."""
-        inputs = self.normalise(stored)
+        inputs = self.augmented(self.normalise(stored))
         if self.target is None:
             return Batch(inputs, labels, outputs=self.outputs(labels))
         return Batch(inputs, labels, target=self.target, targets=self.targets(labels))
+
+    def augmented(self, inputs: Tensor) -> Tensor:
+        """Return the inputs of a training batch, [R, B, ...], changed at random if at all."""
+        return inputs
 
     def targets(self, labels: Tensor) -> Tensor:  # noqa: ARG002
         """Return what examples are to be answered with, where the stream has a ``target``.
@@ -198,6 +207,13 @@ class Stream(ABC):
     @abstractmethod
     def normalise(self, inputs: Tensor) -> Tensor:
         """Turn stored inputs into the floats that the network sees."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the stream has to know in the middle of a run, for a checkpoint."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 (may be nothing)
+        """Go on from where ``state_dict`` was taken, in the task that was begun last."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,9 @@ class TableStream(OwnStream):
     """Rows of a table for a fully connected network."""
 
     def network(self) -> MLP:
-        """Return two hidden layers of 256."""
+        """Return two hidden layers of 256, or the network of the file that training starts from."""
+        if self._checkpoint is not None:
+            return self._checkpoint.mlp(self.features, self.classes)
         return MLP((self.features, _HIDDEN, _HIDDEN, self.classes))
 
 

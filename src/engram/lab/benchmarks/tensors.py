@@ -15,6 +15,7 @@ from torch import Tensor
 from engram.errors import EngramError, shown, unknown
 from engram.lab.benchmarks.own_data import (
     OwnBenchmark,
+    OwnImageSettings,
     OwnSettings,
     OwnStream,
     OwnTasks,
@@ -43,8 +44,16 @@ class TensorStream(OwnStream):
     """Tensors as they are, but for 8-bit ones, which are scaled to [0, 1]."""
 
     def network(self) -> Network:
-        """Return the reduced ResNet-18 for images [3, H, W], else two hidden layers of 256."""
-        if self._own.examples.train_images.ndim == 4:
+        """Return the reduced ResNet-18 for images [3, H, W], else two hidden layers of 256.
+
+        Where training starts from a file it is the network of that kind that the file is of.
+        """
+        images, start = self._own.examples.train_images.ndim == 4, self._checkpoint
+        if start is not None and images:
+            return start.resnet(self.classes, autocast=False)
+        if start is not None:
+            return start.mlp(self.features, self.classes)
+        if images:
             return ResNet(self.classes)
         return MLP((self.features, _HIDDEN, _HIDDEN, self.classes))
 
@@ -96,12 +105,12 @@ def from_tensors(
             f"{_sizes(train)} in tasks, {_sizes(test)} in tests."
         )
     read = partial(_tasks, train, None if tests is None else test, target_kind)
-    read(OwnSettings())  # so that what is wrong is said at once
+    read(OwnImageSettings())  # so that what is wrong is said at once
     images = train[0][0].ndim == 4
     own = own_benchmark(
         "tensors",
         name,
-        OwnSettings,
+        OwnImageSettings,
         like="split-cifar" if images else "permuted-mnist",
         read=read,
         build=TensorStream,

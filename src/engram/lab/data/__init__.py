@@ -6,7 +6,7 @@ from engram.lab.data.download import Progress, fetch
 from engram.lab.data.images import Decoded, ImageSet, Layout, cached, decode_images
 from engram.lab.data.photos import Group, Photos, decode_photos, find_photos, load_photos, natural
 from engram.lab.data.tables import Columns, read_table
-from engram.lab.data.weights import load_weights, weights_checksum
+from engram.lab.data.weights import load_checkpoint, load_weights, weights_checksum
 
 __all__ = [
     "Columns",
@@ -25,6 +25,7 @@ __all__ = [
     "fetch",
     "find_photos",
     "load",
+    "load_checkpoint",
     "load_photos",
     "load_weights",
     "natural",

@@ -1,4 +1,4 @@
-"""The public ImageNet checkpoint of ResNet-18, from a file."""
+"""Checkpoints that training starts from: of any network, and the public one of ResNet-18."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _NEEDED = ["conv1.weight", "bn1.weight", "bn1.bias"] + [
 ]
 
 
-def load_weights(path_or_name: str | Path, folder: Path | None = None) -> dict[str, Tensor]:
-    """Return the tensors of a ResNet-18 checkpoint by their public names, on the CPU.
+def load_checkpoint(path_or_name: str | Path, folder: Path | None = None) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by their names, on the CPU.
 
-    Given ``"resnet18-imagenet"``, the public one in the data folder; else a file, ``.pth`` read by
-    torch's restricted loader, which makes tensors and nothing else, or ``.safetensors``.
+    Given ``"resnet18-imagenet"``, the public one in the data folder; else a file, ``.pth`` or
+    ``.pt`` read by torch's restricted loader, which makes tensors and nothing else, or
+    ``.safetensors``.
     """
     path = _path(path_or_name, folder)
     content = _read(path)
@@ -34,10 +35,17 @@ def load_weights(path_or_name: str | Path, folder: Path | None = None) -> dict[s
         isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
     ):
         raise EngramError(f"{str(path)!r} is not a checkpoint: it is not tensors by name alone.")
+    return {name: value.detach() for name, value in content.items()}
+
+
+def load_weights(path_or_name: str | Path, folder: Path | None = None) -> dict[str, Tensor]:
+    """Return the tensors of a ResNet-18 checkpoint by their public names, on the CPU."""
+    content = load_checkpoint(path_or_name, folder)
     for name in _NEEDED:
         if name not in content:
-            raise EngramError(f"{str(path)!r} is not a checkpoint of ResNet-18: it has no {name}.")
-    return {name: value.detach() for name, value in content.items()}
+            path = str(_path(path_or_name, folder))
+            raise EngramError(f"{path!r} is not a checkpoint of ResNet-18: it has no {name}.")
+    return content
 
 
 def weights_checksum(path_or_name: str | Path, folder: Path | None = None) -> str:

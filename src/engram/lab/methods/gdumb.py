@@ -69,8 +69,7 @@ class Gdumb(Replay):
             self.stream.initialise(self.network, seed).to(self.parameters) for seed in self._seeds
         ]
         self.parameters.copy_(torch.stack(starts))
-        sources = [generator(seed, "parameters") for seed in self._seeds]
-        self.buffers.copy_(self.network.initial_buffers(self.parameters, sources))
+        self.buffers.copy_(self.stream.initial_buffers(self.network, self.parameters))
         slots = [np.arange(ledger.available) for ledger in self.bank.ledgers]
         steps = self.settings.epochs * -(-max(map(len, slots)) // self.settings.memory_batch)
         taken = 0

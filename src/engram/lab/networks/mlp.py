@@ -39,6 +39,14 @@ class MLP(Network):
             draw_normal(source, weight)
         return parameters[0]
 
+    def named_parameters(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return one run's parameters [d] as views, by the names of the module ``mlp``."""
+        named = dict[str, Tensor]()
+        for number, (weight, bias) in enumerate(self.layers(flat)):
+            named[f"{2 * number + 1}.weight"] = weight.transpose(-1, -2)
+            named[f"{2 * number + 1}.bias"] = bias.squeeze(-2)
+        return named
+
     def tensors(self, flat: Tensor) -> list[Tensor]:
         """Return one run's weights and biases as views."""
         return [part for weight, bias in self.layers(flat) for part in (weight, bias.squeeze(-2))]

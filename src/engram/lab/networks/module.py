@@ -145,6 +145,10 @@ class ModuleNetwork(Network):
         """Whether a pass takes one part of a batch: the parts' gradients are autograd's sums."""
         return True
 
+    def least_batch(self, shape: Sequence[int]) -> int:  # noqa: ARG002
+        """Return how many examples a training pass needs: 2 where batch statistics do."""
+        return self.behaviour.least_batch
+
     def uncapturable(self, parameters: Tensor, *, pads: bool) -> str | None:
         """Return why a step with it is not captured in a CUDA graph; None: it may be."""
         if self.behaviour.draws:

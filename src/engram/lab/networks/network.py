@@ -54,6 +54,10 @@ class Network(ABC):
         """Whether a pass takes one part of a batch at a time, as batch statistics ask for."""
         return self.buffer_size > 0
 
+    def least_batch(self, shape: Sequence[int]) -> int:  # noqa: ARG002
+        """Return how many examples of a shape a training pass needs: 1, or 2."""
+        return 1
+
     @abstractmethod
     def initialise(self, source: np.random.Generator) -> Tensor:
         """Draw the initial parameters of one run, [d], float32 on the CPU."""

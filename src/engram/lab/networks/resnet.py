@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -70,6 +70,13 @@ class ResNet(Network):
     def named_buffers(self, flat: Tensor) -> dict[str, Tensor]:
         """Return one run's buffers [b] as views, by the names of the public checkpoint."""
         return self.buffer_layout.views(flat)
+
+    def least_batch(self, shape: Sequence[int]) -> int:
+        """Return 2 where the last norms see a single place of each image, else 1."""
+        sides = shape[1:]
+        for stride in (*self.strides, *([2] if self.max_pool else [])):
+            sides = [-(-side // stride) for side in sides]
+        return 2 if sides and all(side == 1 for side in sides) else 1
 
     def initialise(self, source: np.random.Generator) -> Tensor:
         """Draw one run's parameters [d]."""

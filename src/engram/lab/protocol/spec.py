@@ -101,6 +101,14 @@ class Spec:
                 f"The data of {self.benchmark} was changed after the command was given: give it "
                 "again to run on the data as it is now."
             )
+        if before:
+            for name, value in self.settings.items():
+                known = self._known_as(name, value)
+                if known not in (value, before["settings"].get(name)):
+                    raise EngramError(
+                        f"The file of {name}, {str(value)!r}, was changed after the command was "
+                        "given: give it again to run with the file as it is now."
+                    )
 
     def check_network(self) -> None:
         """Refuse a network whose source has been changed since then."""
@@ -111,7 +119,7 @@ class Spec:
         """Return the identity less the data, which need not be there."""
         described = asdict(self) | {
             "settings": {
-                name: value
+                name: self._known_as(name, value)
                 for name, value in sorted(self.settings.items())
                 if self._counts(name, value)
             },
@@ -140,6 +148,12 @@ class Spec:
         (mine,) = (item for item in self._fields() if item.name == name)
         marks = mine.metadata
         return not (marks["place"] or (marks["later"] and value == mine.default))
+
+    def _known_as(self, name: str, value: Scalar) -> Scalar:
+        """Return a setting as a result is filed under it: of a file, what it holds."""
+        (mine,) = (item for item in self._fields() if item.name == name)
+        known_by: Callable[[Scalar], str] | None = mine.metadata["known_by"]
+        return value if known_by is None or value == mine.default else known_by(value)
 
     def _fields(self) -> list[Field[Any]]:
         kinds = (method_entry(self.method).settings, find_benchmark(self.benchmark).settings)

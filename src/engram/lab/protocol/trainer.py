@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.kernels import starting
-from engram.lab.benchmarks import Stream, benchmark
+from engram.lab.benchmarks import OwnSettings, Stream, benchmark
 from engram.lab.engine import CudaGraphLoop, RuleByRun
 from engram.lab.methods import FinishedTask, Method, Setup, method_entry
 from engram.lab.networks import ModuleNetwork, Network, stacked
@@ -115,7 +115,7 @@ def run(
         stopping = None
         if stream.patience:
             stopping = EarlyStopping(method, stream, spec.passes, batch_size)
-        state = RunState(spec.tasks, method, record, stopping, started)
+        state = RunState(spec.tasks, stream, method, record, stopping, started)
         if checkpoint is not None:
             options = {"deterministic": deterministic, "record_every": record_every}
             state.description = _description(specs, method, seeds, device, options)
@@ -245,14 +245,12 @@ def build_method(specs: Sequence[Spec], stream: Stream, device: str) -> Method:
     """
     network = build_network(specs[0], stream)
     parameters = stacked([stream.initialise(network, seed) for seed in stream.seeds], device)
-    sources = [generator(seed, "parameters") for seed in stream.seeds]
-    buffers = network.initial_buffers(parameters, sources)
+    buffers = stream.initial_buffers(network, parameters)
     settings = [spec.method_settings() for spec in specs]
     each = settings if any(one != settings[0] for one in settings) else ()
     setup = Setup(network, parameters, stream.seeds, stream, each, buffers)
     method = method_entry(specs[0].method).build(setup, settings[0])
-    if isinstance(network, ModuleNetwork):
-        _check_batches(network, method, stream, settings[0].batch_size)
+    _check_batches(network, method, stream, settings[0].batch_size)
     return method
 
 
@@ -266,19 +264,20 @@ def build_network(spec: Spec, stream: Stream) -> Network:
 def check_network(spec: Spec) -> None:
     """Refuse a spec whose network cannot learn what it is to, before anything is trained.
 
-    A benchmark's own can. A small part of the data is read for any other, and a few examples go
-    through it.
+    A benchmark's own can, unless it starts from a file. A small part of the data is read for any
+    other, and a few examples go through it.
     """
-    if spec.network is not None:
+    options = spec.stream_settings()
+    if spec.network is not None or (isinstance(options, OwnSettings) and options.starts_from_file):
         with torch.no_grad():
             build_method([spec], build_stream(spec, [0], "cpu"), "cpu")
 
 
-def _check_batches(network: ModuleNetwork, method: Method, stream: Stream, batch_size: int) -> None:
+def _check_batches(network: Network, method: Method, stream: Stream, batch_size: int) -> None:
     """Refuse batches of one example for a network that cannot be trained on one."""
-    if network.behaviour.least_batch == 1:
+    if network.least_batch(stream.shape) == 1:
         return
-    name = network.source.name
+    name = network.source.name if isinstance(network, ModuleNetwork) else type(network).__name__
     if method.single_examples:
         raise EngramError(
             f"The network {name!r} cannot be trained on single examples, as this method takes "
@@ -300,6 +299,7 @@ class RunState:
     """
 
     tasks: int
+    stream: Stream
     method: Method
     record: Record
     stopping: EarlyStopping | None
@@ -344,11 +344,13 @@ class RunState:
         if self.stopping is not None:
             self.stopping.load_state_dict(state["stopping"])
         self.method.load_state_dict(state["method"])
+        self.stream.load_state_dict(state.get("stream", {}))
 
     def resume_steps(self) -> None:
-        """Go on with the record of the first task's steps, which has begun anew with it."""
+        """Go on with what has begun anew with the first task: its record, the stream's place."""
         if self.saved is not None and self.step:
             self.record.load_steps(self.saved["record"])
+            self.stream.load_state_dict(self.saved.get("stream", {}))
         self.saved = None
 
     def save(self, checkpoint: Checkpoint, task: int, step: int) -> None:
@@ -362,6 +364,7 @@ class RunState:
             "record": self.record.state_dict(),
             "method": self.method.state_dict(),
             **({} if self.stopping is None else {"stopping": self.stopping.state_dict()}),
+            **({"stream": held} if (held := self.stream.state_dict()) else {}),
         }
         where = f"task {task + 1} of {self.tasks}, step {step}"
         checkpoint.save(self.description, state, where)
