@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from engram.app.runs import Cluster, Store, Unit, execute, plan_units
-from engram.app.runs.rows import made_with
+from engram.app.runs.provenance import made_with
 from engram.app.runs.worker import Advanced, Event, Finished, Lost
 from engram.lab.protocol import Checkpoint, Outcome, Progress, Spec, specify
 from engram.lab.protocol import run as train

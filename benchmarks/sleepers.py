@@ -25,8 +25,8 @@ from typing import Any
 
 from engram.app.runs import Cluster, Store, Unit, execute
 from engram.app.runs.agent import Agent, Orders
+from engram.app.runs.provenance import made_with
 from engram.app.runs.remote import TICK, News, RemotePool
-from engram.app.runs.rows import made_with
 
 
 @dataclass(frozen=True)

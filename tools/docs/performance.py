@@ -24,6 +24,7 @@ from engram.lab import protocol
 _PATTERN = "performance-*.json"
 NOT_MEASURED = "Not measured yet."
 _NAMES = {"engram": "Engram", "torch": "PyTorch", "python": "Python", "avalanche-lib": "Avalanche"}
+_COMMIT_DIGITS = 10
 _TEST = ("difference", "std", "t", "p", "seeds")
 _RECEIPT = ("seconds", "device", "date", "address")
 _BOUNDS = {  # seconds of five runs on an H200
@@ -144,7 +145,11 @@ def _read(path: Path) -> Performance:
 
 
 def _receipt(measured: Performance) -> str:
-    versions = [f"{_NAMES.get(name, name)} {each}" for name, each in measured.versions.items()]
+    shown = {**measured.versions}
+    if "commit" in shown:
+        digits, changes, _ = shown["commit"].partition("+")
+        shown["commit"] = digits[:_COMMIT_DIGITS] + (changes and " with changes")
+    versions = [f"{_NAMES.get(name, name)} {each}" for name, each in shown.items()]
     device = measured.device[:1].upper() + measured.device[1:]
     made = f"{device}, {measured.created[:10]}, {', '.join(versions)}"
     return f"{escape_markdown(made)}; `{measured.command}`:"

@@ -110,7 +110,7 @@ def _choose(
         identity=_common(specs[0]),
         trials=tuple(trials),
         device=", ".join(sorted(devices)),
-        **runs.stamp(command),
+        **runs.stamp(command, gpu=devices != {"cpu"}),
     )
 
 

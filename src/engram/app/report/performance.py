@@ -230,7 +230,7 @@ def save_performance(
     versions: Mapping[str, str] | None = None,
 ) -> None:
     """Write tables that were measured just now; ``versions`` are those of others' packages."""
-    made = stamp(command)
+    made = stamp(command, gpu="CUDA" in device)
     made["versions"] |= versions or {}
     content = {"device": device, **made, "tables": tables}
     with whole_file(path) as part:

@@ -6,7 +6,6 @@ machine), passes bytes between it and the driver, and ends it when the driver is
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import platform
@@ -16,16 +15,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.metadata import version
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import engram
 from engram import __version__
 from engram.app.runs.checkpoints import claim
 from engram.app.runs.pool import WorkerProcess
+from engram.app.runs.provenance import package_digest
 from engram.app.runs.shipping import Parcel, Sources, unpacked
 from engram.app.runs.worker import Died, UnfitError
 from engram.errors import EngramError, shown
@@ -70,21 +68,10 @@ def versions() -> dict[str, str]:
     """Return what must be the same on a worker as on the driver, for the same bits."""
     return {
         "engram": __version__,
-        "its source": source_digest(),
+        "its source": package_digest(),
         "python": platform.python_version(),
         "torch": version("torch").partition("+")[0],  # a driver without a GPU has another build
     }
-
-
-@cache
-def source_digest() -> str:
-    """Return the first digits of the SHA-256 of the installed package's source."""
-    folder = Path(engram.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        content = path.read_bytes().replace(b"\r\n", b"\n")
-        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)} ".encode() + content)
-    return digest.hexdigest()[:12]
 
 
 def difference(theirs: Mapping[str, str]) -> str | None:

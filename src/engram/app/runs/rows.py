@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from engram import __version__
 from engram.app.runs.checks import (
     MOST,
     TIME_FORMAT,
@@ -25,6 +21,7 @@ from engram.app.runs.checks import (
     typed,
     within,
 )
+from engram.app.runs.provenance import made_with
 from engram.errors import EngramError, shown
 
 if TYPE_CHECKING:
@@ -138,7 +135,7 @@ def record(
             },
             "device": outcome.device,
             "seconds": outcome.seconds,
-            **stamp(command),
+            **stamp(command, gpu=outcome.device != "cpu"),
             **({} if versions is None else {"versions": dict(versions)}),
         }
     )
@@ -152,22 +149,12 @@ def _usable(name: str, fact: float | str) -> float | str:
     return fact if _fact_fault(name, fact) is None else repr(fact)
 
 
-def stamp(command: str) -> dict[str, Any]:
+def stamp(command: str, *, gpu: bool = False) -> dict[str, Any]:
     """Return the fields of an entry that is made just now."""
     return {
         "created": datetime.now(UTC).strftime(TIME_FORMAT),
-        "versions": made_with(),
+        "versions": made_with(gpu=gpu),
         "command": printable(command),
-    }
-
-
-@cache
-def made_with() -> dict[str, str]:
-    """Return the versions that this process computes with."""
-    return {
-        "engram": __version__,
-        "python": platform.python_version(),
-        "torch": version("torch"),
     }
 
 

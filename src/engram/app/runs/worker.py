@@ -14,7 +14,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from engram.app.runs.rows import made_with, printable
+from engram.app.runs.provenance import made_with
+from engram.app.runs.rows import printable
 from engram.app.terminal import guard_streams
 from engram.errors import EngramError
 
@@ -160,7 +161,7 @@ def serve(pipe: Connection, run: Run, device: str, interval: float = INTERVAL) -
                 checkpoint=checkpoint,
                 deterministic=unit.deterministic,
             )
-            event = Finished(outcomes, made_with())
+            event = Finished(outcomes, made_with(gpu=device != "cpu"))
         except Exception as error:
             event = _failure(error, checkpoint)
         finally:
