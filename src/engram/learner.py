@@ -362,7 +362,6 @@ class Learner:
         parameters, check = optimized(optimizer), self._guard.check_for(optimizer)
         if self._scaler is not None and self._scaler.is_enabled():
             check = False  # an overflow is the scaler's business
-            self._guard.valid = None
         try:
             mix = self._mix(losses(), parameters, check)
         except BaseException:

@@ -1,6 +1,7 @@
 """Gradients: rows, their Gram matrix, and their mixture in anyone's training loop."""
 
 from engram.gradients.backward import NamedLoss, backward, backward_each, mix_losses
+from engram.gradients.capture import CapturedStep, capturing
 from engram.gradients.finite import Check, Guard, is_finite
 from engram.gradients.mixer import GradientMixer, optimized
 from engram.gradients.mixing import Mix, check_rule
@@ -17,6 +18,7 @@ from engram.gradients.parallel import (
 from engram.gradients.sharded import has_parts, is_sharded, own_parts, refuse_sharded
 
 __all__ = [
+    "CapturedStep",
     "Check",
     "GradientMixer",
     "GroupChoice",
@@ -27,6 +29,7 @@ __all__ = [
     "Ranks",
     "backward",
     "backward_each",
+    "capturing",
     "check_group",
     "check_rule",
     "compare_again",

@@ -170,7 +170,11 @@ def mix_losses(
     the rule is. With a scaler the mixture comes scaled, as `GradientMixer` leaves it.
     """
     ranks = ranks_of(process_group, rule)
-    if rule.needs_gram or one_by_one or scaler is not None or has_parts(parameters):
+    # A GPU forms the sum in a few launches, and would have to hold the graphs of all losses at once
+    # for one pass to be enough. Between ranks one gradient is sent instead of several.
+    alone_on_gpu = ranks is None and any(each.is_cuda for each in parameters)
+    one_by_one = one_by_one or rule.needs_gram or alone_on_gpu
+    if one_by_one or scaler is not None or has_parts(parameters):
         return _mix_each(losses, parameters, rule, ranks, check=check, absent=True, scaler=scaler)
     try:
         shards_for(parameters, ranks)  # which refuses what it does not know
@@ -202,8 +206,7 @@ def _mix_each(
 ) -> Mix:
     """Differentiate each loss by itself, one graph at a time; the current one comes last."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    if len(trained) < len(parameters):
-        clear_gradients(parameters)
+    clear_gradients(parameters)  # before the forward passes, which need the memory
     given: list[Hashable] = []
     values: list[Tensor] = []
     counts: list[float] = []

@@ -61,16 +61,17 @@ def is_bad_step(rule: Rule, losses: Tensor, weights: Tensor, gradient: Gradient 
     A loss or a dot product that is not finite makes a rule's weights NaN. Where the rule has seen
     no dot products, ``gradient`` is what has been mixed.
     """
-    measure = weights.sum()
+    # Times 0 everything finite is 0, and nothing else is: a sum of such marks loses none of them.
+    least = losses.clamp(max=0) if rule.compares_losses else torch.zeros_like(losses)
+    marks = torch.add(least, weights, alpha=0)
     parts = [each for each in gradient or () if each is not None]
     dense = [each for each in parts if each.layout is torch.strided and each.numel()]
     if dense:  # the largest element, which does not overflow as a square does
-        measure = measure + get_total_norm(dense, math.inf).to(measure.device)
+        marks = torch.add(marks, get_total_norm(dense, math.inf).to(marks.device), alpha=0)
     for each in parts:
         if each.layout is not torch.strided:  # of an embedding: 0, or NaN if it is not finite
-            measure = measure + each.mul(0).sum().to(measure.device)
-    bad = measure - measure != 0  # NaN is unlike anything
-    return bad | (losses.amin() < 0) if rule.compares_losses else bad
+            marks = marks + each.mul(0).sum().to(marks.device)
+    return marks.any()
 
 
 def refusal(reason: str) -> EngramError:
@@ -126,13 +127,12 @@ class Guard:
         self._begin()
 
     def _begin(self) -> None:
-        self.valid: Tensor | None = None
-        """Whether the step at hand counts, a truth on the device; None if it is on the host."""
         self.due = False
         """Whether it is time to `settle`."""
         self._optimizer: Optimizer | None = None
         self._hooks: list[RemovableHandle] = []
         self._steps = 0  # on a device, since the beginning
+        self._replays = 0  # of steps that were captured
         self._pending: list[PendingStep] = []  # of them, those since it was last settled
         self._bad: Tensor | None = None  # a truth on the device, of this step or one before it
         self._found_inf: Tensor | None = None  # the same, as a number: so optimisers want it
@@ -147,11 +147,16 @@ class Guard:
         self._interval = state["_interval"]
         self._begin()
 
+    @property
+    def valid(self) -> Tensor | None:
+        """Whether the step at hand counts, a truth on the device; None if it is on the host."""
+        return ~self._bad if self._mixed and self._bad is not None else None
+
     def check_for(self, optimizer: Optimizer) -> Check:
         """Return how the next step of this optimiser is to be checked."""
         if not self._interval:
             return False
-        self._mixed, self.valid = False, None
+        self._mixed = False
         if optimizer is not self._optimizer:
             if not hasattr(optimizer, "register_step_pre_hook"):
                 return True  # nothing tells when it takes its step
@@ -169,11 +174,16 @@ class Guard:
         self._bad.logical_or_(bad)
         self._found_inf.copy_(self._bad)
         self._hook()
-        self._mixed, self.valid = True, ~self._bad
+        self._mixed = True
         if not (bad.is_cuda and torch.cuda.is_current_stream_capturing()):
             self._steps += 1
             self._pending.append(step)
             self.due = self._steps % self._interval == 0
+
+    def replayed(self) -> bool:
+        """Count a step that was captured, and tell whether it is time to `settle`."""
+        self._replays += 1
+        return self._interval > 0 and self._replays % self._interval == 0
 
     def zero_if_bad(self, parameters: Sequence[Tensor]) -> None:
         """Set a bad step's gradient to 0 for an optimiser that does not skip the step by itself."""

@@ -1,15 +1,16 @@
 """Rows of gradients as autograd leaves them: their Gram matrix and their mixture.
 
 A row is the gradient of one loss, a tensor for each parameter. The rows are never put together in
-one matrix: that would be a copy of each.
+one matrix: that would be a copy of each. Where a call costs more than a copy they are, a bucket at
+a time.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ _Entry = TypeVar("_Entry")
 _DOUBLE = {torch.float64}
 _FULL_PRECISION = {torch.float32, torch.float64}
 _PIECE = 2**22  # elements of a half-precision gradient that are widened at a time
+# Elements of a row that are put together: on a GPU each call is a launch, or several.
+_BUCKETS = {"cpu": 2**12}
+_BUCKET = 2**22  # on any other device
 _CODES = {torch.float32: "f", torch.float64: "d"}
 _ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
 
@@ -38,7 +42,11 @@ class GradientRows:
     a number costs a tenth of a tensor of one. In a small model calls cost more than arithmetic, and
     between two steps everything has left the processor's caches: what counts is how many different
     things are called, and how often. So rows that are *plain* have the shortest code: every row
-    reaches every parameter, in contiguous tensors of full precision on one device.
+    reaches every parameter, in contiguous tensors of full precision, and all is on the CPU.
+
+    On a GPU every call is a launch. Dot products are taken of many gradients that are put together,
+    each in the order of its own memory, so that channels-last ones need no other copy; and the
+    mixture is formed by calls that go through all gradients at once, in their own buffers.
     """
 
     def __init__(
@@ -50,7 +58,9 @@ class GradientRows:
         dtypes = {each.dtype for row in rows for each in row if each is not None}
         self.dtype = torch.float64 if dtypes == _DOUBLE else torch.float32
         """How far the dot products can be trusted: the narrowest of the rows, float32 at least."""
-        self._plain = _plain(rows, device) if dtypes <= _FULL_PRECISION else None
+        self._plain: list[list[Tensor]] | None = None
+        if device.type == "cpu" and dtypes <= _FULL_PRECISION:
+            self._plain = _plain(rows, device)
         if self._plain is None:
             _check_dense(rows)
         _check_buffers(rows)
@@ -60,14 +70,17 @@ class GradientRows:
         if self._shards is not None:
             return self._gram_over_ranks(self._shards)
         size = len(self._rows)
-        if self._plain is None:
-            products = _dot_products(self._rows, self._dot)
-        else:
-            products = _dot_products(self._plain, torch.dot)
-        flat = [each for row in _symmetric(products, size) for entry in row for each in entry]
-        if not flat:  # nothing is trained
+        products = [
+            self._products(group.places, _joined(columns))
+            for group in _groups(self._rows)
+            for columns in _portions(group)
+        ]
+        if not products:  # nothing is trained
             return torch.zeros(size, size, device=self._device)
-        return torch.stack(flat).view(size, size, -1).sum(-1).to(self.dtype)
+        entries = _symmetric([*zip(*products, strict=True)], size)
+        flat = torch.stack([each for row in entries for entry in row for each in entry])
+        matrix = flat.view(size, size, -1)
+        return (matrix.sum(-1) if len(products) > 1 else matrix.squeeze(-1)).to(self.dtype)
 
     def gram_in_numbers(self) -> list[list[float]]:
         """Return `gram` in plain numbers, for a step whose losses are on the CPU."""
@@ -89,13 +102,18 @@ class GradientRows:
         return shards.add_up(total)
 
     def mixture(self, weights: Tensor) -> Gradient:
-        """Return ``weights @ rows``, formed in the buffers of the first row that has some."""
+        """Return ``weights @ rows``, formed in the buffers of the first row that has some.
+
+        What the other rows hold is lost.
+        """
         scalars = weights.unbind()
-        if self._plain is None:
-            return [_mix_reached(column, scalars) for column in zip(*self._rows, strict=True)]
-        for column in zip(*self._plain, strict=True):
-            _mix_into_first(column, scalars)
-        return self._rows[0]
+        for group in _groups(self._rows):
+            dtype = group.dtype if group.dtype in _FULL_PRECISION else torch.float32
+            own = [scalars[place].to(group.device, dtype) for place in group.places]
+            mix = _mix_together if dtype is group.dtype else _mix_widened
+            mix(group, own)
+        columns = zip(*self._rows, strict=True)
+        return [next((each for each in column if each is not None), None) for column in columns]
 
     def mixture_in_numbers(self, weights: list[float], dtype: torch.dtype) -> Gradient:
         """Return `mixture` for weights in plain numbers, which stand for some of this dtype."""
@@ -117,15 +135,104 @@ class GradientRows:
                 column[0].add_(column[place], alpha=weight)
         return self._rows[0]
 
-    def _dot(self, left: Tensor | None, right: Tensor | None) -> Tensor:
-        if left is None or right is None:
-            return torch.zeros((), device=self._device)
-        left, right = left.flatten(), right.flatten()
+    def _products(self, places: Sequence[int], vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the entries up to the diagonal of what the rows at these places have."""
+        own = dict(zip(places, vectors, strict=True))
+        pairs = _pairs(len(self._rows))
+        if len(own) == len(self._rows):
+            return [self._dot(own[i], own[j]) for i, j in pairs]
+        zero = torch.zeros((), device=self._device)
+        return [self._dot(own[i], own[j]) if i in own and j in own else zero for i, j in pairs]
+
+    def _dot(self, left: Tensor, right: Tensor) -> Tensor:
         if left.dtype in _FULL_PRECISION:
             return torch.dot(left, right).to(self._device)
         pieces = [slice(start, start + _PIECE) for start in range(0, len(left) or 1, _PIECE)]
         dots = [torch.dot(left[piece].float(), right[piece].float()) for piece in pieces]
         return torch.stack(dots).sum().to(self._device)
+
+
+class _Group(NamedTuple):
+    """Parameters that can be gone through at once, of which the same rows have gradients."""
+
+    device: torch.device
+    dtype: torch.dtype
+    places: Sequence[int]
+    """Of these rows."""
+    rows: Sequence[list[Tensor]]
+    """Their gradients: ``rows[k]`` are those of the row at ``places[k]``."""
+
+
+def _groups(rows: Sequence[Gradient]) -> Iterator[_Group]:
+    every = tuple(range(len(rows)))
+    columns: dict[tuple[torch.device, torch.dtype, tuple[int, ...]], list[Sequence[Tensor]]] = {}
+    for column in zip(*rows, strict=True):
+        there = [each for each in column if each is not None]
+        if not there:
+            continue
+        places = every
+        if len(there) < len(column):
+            places = tuple(place for place in every if column[place] is not None)
+        columns.setdefault((there[0].device, there[0].dtype, places), []).append(there)
+    for (device, dtype, places), there in columns.items():
+        yield _Group(device, dtype, places, [[*row] for row in zip(*there, strict=True)])
+
+
+def _portions(group: _Group) -> Iterator[list[Sequence[Tensor]]]:
+    """Yield the gradients of the group's parameters, up to a bucket of them at a time."""
+    most = _BUCKETS.get(group.device.type, _BUCKET)
+    portion, filled = list[Sequence[Tensor]](), 0
+    for column in zip(*group.rows, strict=True):
+        size = column[0].numel()
+        if portion and filled + size > most:
+            yield portion
+            portion, filled = [], 0
+        portion.append(column)
+        filled += size
+    yield portion
+
+
+def _joined(columns: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Return the rows of some parameters as vectors; nothing is copied of a single one."""
+    vectors = [_as_vectors(column) for column in columns]
+    if len(vectors) == 1:
+        return vectors[0]
+    joined = [torch.cat(row) for row in zip(*vectors, strict=True)]
+    return [each if each.dtype in _FULL_PRECISION else each.float() for each in joined]
+
+
+def _as_vectors(column: Sequence[Tensor]) -> list[Tensor]:
+    """Return the rows' gradients of one parameter as vectors with the elements in one order.
+
+    It is that of the first one's memory, so that it is not copied if it has no holes.
+    """
+    first = column[0]
+    if first.is_contiguous():
+        return [each.view(-1) if each.is_contiguous() else each.reshape(-1) for each in column]
+    order = sorted(range(first.dim()), key=first.stride, reverse=True)
+    return [each.permute(order).reshape(-1) for each in column]
+
+
+def _mix_together(group: _Group, weights: Sequence[Tensor]) -> None:
+    """Form the weighted sums of gradients of full precision in the first row's."""
+    total, *others = group.rows
+    torch._foreach_mul_(total, weights[0])
+    for row, weight in zip(others, weights[1:], strict=True):
+        torch._foreach_mul_(row, weight)
+        torch._foreach_add_(total, row)
+
+
+def _mix_widened(group: _Group, weights: Sequence[Tensor]) -> None:
+    """Do so in float32, and round to the first row's precision once."""
+    for columns in _portions(group):
+        firsts = [column[0] for column in columns]
+        wide = [
+            [torch.empty_like(each, dtype=torch.float32) for each in firsts] for _ in columns[0]
+        ]
+        for copies, row in zip(wide, zip(*columns, strict=True), strict=True):
+            torch._foreach_copy_(copies, row)
+        _mix_together(_Group(group.device, torch.float32, group.places, wide), weights)
+        torch._foreach_copy_(firsts, wide[0])
 
 
 def _dot_products(
@@ -157,28 +264,6 @@ def _places(size: int) -> list[list[int]]:
     """Return, for every entry of a symmetric matrix, which of `_pairs` it is."""
     place = {pair: place for place, pair in enumerate(_pairs(size))}
     return [[place[max(i, j), min(i, j)] for j in range(size)] for i in range(size)]
-
-
-def _mix_into_first(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
-    """Form the weighted sum of gradients in the first of them."""
-    total = gradients[0].mul_(weights[0])
-    for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
-        total.addcmul_(gradient, weight)
-    return total
-
-
-def _mix_reached(column: Gradient, weights: Sequence[Tensor]) -> Tensor | None:
-    """Form one parameter's mixture in the first gradient that there is; None if there is none."""
-    pairs = zip(column, weights, strict=True)
-    terms = [(each, weight.to(each.device)) for each, weight in pairs if each is not None]
-    if not terms:
-        return None
-    gradients, scalars = [each for each, _ in terms], [weight for _, weight in terms]
-    first = gradients[0]
-    if first.dtype not in _FULL_PRECISION:
-        gradients[0] = first.float()
-    total = _mix_into_first(gradients, scalars)
-    return total if total is first else first.copy_(total)
 
 
 def _plain(rows: Sequence[Gradient], device: torch.device) -> list[list[Tensor]] | None:

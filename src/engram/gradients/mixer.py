@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from engram.errors import EngramError, shown
 from engram.gradients.backward import CURRENT, check_loss, compared_value, differentiate
+from engram.gradients.capture import CapturedStep
 from engram.gradients.finite import Guard
 from engram.gradients.gram import Gradient, check_rows
 from engram.gradients.mixing import Mix, check_rule, clear_gradients, mix_rows
@@ -24,7 +25,7 @@ from engram.gradients.parallel import (
     ranks_of,
     shards_for,
 )
-from engram.gradients.sharded import own_parts, refuse_pending
+from engram.gradients.sharded import has_parts, own_parts, refuse_pending
 from engram.rules import Rule
 
 if TYPE_CHECKING:
@@ -203,6 +204,57 @@ class GradientMixer:
             clear_gradients(trained)
             raise
         return mix
+
+    def capture(self, step: Callable[..., Any]) -> CapturedStep:
+        """Return the step as one that is replayed as a CUDA graph, for models of small kernels.
+
+        ``step`` is a function of tensors, on the GPU: it computes the losses, gives them to
+        `backward`, calls `mix` and takes the optimiser's step; it may clip, and return tensors or
+        the `Mix`, of which the caller gets copies. Every call of what is returned is one step of
+        the training. The first three for tensors of the same shapes are taken as they are, the
+        next one is captured, and from there on that is replayed: the function itself is called no
+        more. So what it does on the host has to stay outside: sampling a memory and adding to it,
+        the schedule, logging. What Python has decided is decided: the model's mode, for one.
+
+        An optimiser that knows ``capturable`` needs it. Where a number of it changes (a learning
+        rate that is no tensor on the GPU), or a parameter is frozen or added, all begins anew. What
+        has no graph is refused: ranks, a scaler. On a CPU every step is taken as it is.
+
+        >>> import torch
+        >>> from engram.rules import MEGA2
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        >>> optimizer = torch.optim.SGD([weight], lr=1.0)
+        >>> mixer = GradientMixer(optimizer, MEGA2())
+        >>> def step(inputs, remembered):
+        ...     mixer.backward((weight * inputs).sum(), value=4.0)
+        ...     mixer.backward((weight * remembered).sum(), row="memory", value=3.0)
+        ...     mix = mixer.mix()
+        ...     optimizer.step()
+        ...     return mix.weights
+        >>> captured = mixer.capture(step)
+        >>> captured(torch.tensor([3.0, 0.0]), torch.tensor([0.0, 9.0]))
+        tensor([0.8000, 0.2000])
+        """
+        if not callable(step):
+            raise EngramError(f"step must be a function of tensors, not {shown(step)}.")
+        if self._scaler is not None and self._scaler.is_enabled():
+            raise EngramError(
+                "A step with a GradScaler cannot be captured: whether it is taken is decided on "
+                "the host. Use bfloat16, which needs no scaler."
+            )
+        if ranks_of(self._process_group, self._rule) is not None:
+            raise EngramError(
+                "A step that several ranks take together cannot be captured: they compare on the "
+                "host what they hold. Take it as it is."
+            )
+        parameters = optimized(self._optimizer)
+        if has_parts(parameters):
+            raise EngramError("A step over DTensors cannot be captured; take it as it is.")
+        fixed = [group for group in self._optimizer.param_groups if not group.get("capturable", 1)]
+        if fixed and any(parameter.is_cuda for parameter in parameters):
+            kind = type(self._optimizer).__name__
+            raise EngramError(f"{kind} needs capturable=True for its step to be captured.")
+        return CapturedStep(step, self._optimizer, self._guard)
 
     def settle(self) -> None:
         """Raise if a step since the last check was void; on a GPU the host waits for the answer.

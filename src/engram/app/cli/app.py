@@ -340,8 +340,8 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help="Measure these alone: stacks, searches, captured, replays, images, determinism "
-            "(GPU); steps, methods (CPU); networks (both).",
+            help="Measure these alone: stacks, searches, captured, replays, images, determinism, "
+            "compiled (GPU); steps, methods (CPU); networks, loop (both).",
         ),
     ] = None,
     device: DeviceOption = "auto",

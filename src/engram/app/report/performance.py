@@ -39,6 +39,20 @@ _RANGE = SpeedColumn("blocks", "{lowest:.2f}–{highest:.2f}")
 _RUNS = SpeedColumn("runs at once", "{runs}")
 
 
+_LOOP = (
+    SpeedColumn("model, batches", "{model}", "text"),
+    SpeedColumn("by", "{interface}", "text"),
+    SpeedColumn("step", "{method}", "text"),
+    SpeedColumn("ms", "{milliseconds:.2f}"),
+    SpeedColumn("beside", "{beside}", "text"),
+    SpeedColumn("times as long", "{ratio:.3f}"),
+    SpeedColumn("blocks", "{lowest:.3f}–{highest:.3f}"),
+    SpeedColumn("at most", "{bound:.2f}"),
+    SpeedColumn("peak, MiB", "{mebibytes:.1f}"),
+    SpeedColumn("at most", "{mebibytes_bound:.1f}"),
+)
+
+
 SPEED_TABLES: Mapping[str, SpeedTable] = {
     "stacks": SpeedTable(
         "MEGA-II in task 17 of Permuted MNIST",
@@ -157,6 +171,8 @@ SPEED_TABLES: Mapping[str, SpeedTable] = {
             SpeedColumn("at most", "{bound:.1f}"),
         ),
     ),
+    "loop": SpeedTable("Mixed steps of any model beside plain training", _LOOP),
+    "compiled": SpeedTable("The same of models that torch.compile has compiled", _LOOP),
     "versions": SpeedTable(
         "Steps before and after a change",
         (

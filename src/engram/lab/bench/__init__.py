@@ -21,6 +21,7 @@ from engram.lab.bench.cpu import (
     steps,
 )
 from engram.lab.bench.gpu import captured, determinism, images, replays, searches, stacks
+from engram.lab.bench.loop import compiled, loop
 from engram.lab.bench.networks import on_cpu, on_gpu
 from engram.lab.bench.timing import clock_of, median, ratio, take_turns, timed
 from engram.lab.protocol import processor
@@ -29,12 +30,14 @@ __all__ = [
     "BATCH",
     "Batches",
     "captured",
+    "compiled",
     "determinism",
     "device_name",
     "examples",
     "filled_memory",
     "images",
     "learner",
+    "loop",
     "measure",
     "median",
     "method_step",
@@ -50,7 +53,12 @@ __all__ = [
 ]
 
 Rows = list[dict[str, Any]]
-_CPU: dict[str, Callable[[], Rows]] = {"steps": steps, "methods": methods, "networks": on_cpu}
+_CPU: dict[str, Callable[[], Rows]] = {
+    "steps": steps,
+    "methods": methods,
+    "networks": on_cpu,
+    "loop": partial(loop, "cpu"),
+}
 _GPU: dict[str, Callable[[str], Rows]] = {
     "stacks": stacks,
     "searches": searches,
@@ -59,6 +67,8 @@ _GPU: dict[str, Callable[[str], Rows]] = {
     "images": images,
     "determinism": determinism,
     "networks": on_gpu,
+    "loop": loop,
+    "compiled": compiled,
 }
 
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from engram.lab.engine import TOGETHER, capturing
+from engram.gradients import capturing
+from engram.lab.engine import TOGETHER
 from engram.lab.networks import Branches
 
 

@@ -6,7 +6,6 @@ from engram.lab.engine.cuda_graphs import (
     WARM_UP,
     CudaGraphFunction,
     CudaGraphLoop,
-    capturing,
     unchecked,
 )
 from engram.lab.engine.memory import Bank, ExampleStore
@@ -36,7 +35,6 @@ __all__ = [
     "Rows",
     "RuleByRun",
     "absorbed",
-    "capturing",
     "cross_entropy",
     "gram",
     "mean_loss",

@@ -6,16 +6,15 @@ network's step takes longest for.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from engram.gradients import capturing
 from engram.lab.benchmarks import Examples
 
 WARM_UP = 2  # calls of each kind that are made as they are, before one is captured
@@ -199,30 +198,6 @@ class _CapturedCall:
             held.copy_(new)
         self._graph.replay()
         return self._result.clone()  # the next replay writes over it
-
-
-@contextmanager
-def capturing(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[None]:
-    """Capture in a graph what is done on a device.
-
-    Left to itself torch captures what is done on the GPU that was the first to be captured, and
-    other GPUs' work would be done once, and missing in the graph. And while it captures, nothing
-    may be collected: the end of an older graph, of a run that is over, spoils the new one.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)):
-            yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-@cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream that a device's work is captured on."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -1,0 +1,561 @@
+"""A user's own training loop: mixed steps beside the plain passes that they cannot do without.
+
+The models are what people train: an MLP, ResNet-18 on images, GPT-2's architecture on tokens. Their
+weights are random, and so is the data, which is on the device. The optimiser is AdamW, fused. On a
+GPU the forward passes are of bfloat16 by autocast, images are channels-last, and a step's time is
+that of the clock on the wall; on a CPU models are smaller, all is float32, and a step's time is
+that of its thread.
+
+The *floor* is plain training on both batches: two passes and a step of the optimiser.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
+
+from engram.gradients import GradientMixer, backward
+from engram.lab.bench.timing import Turn, median, ratio, take_turns, timed
+from engram.learner import Learner
+from engram.memory import Memory, Reservoir
+from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Rule
+
+Step = Callable[[], object]
+Batch = tuple[Tensor, Tensor]
+
+_RULES: Mapping[str, Callable[[], Rule]] = {
+    "VAN": Current,
+    "MEGA-I": MEGA1,
+    "MEGA-II": MEGA2,
+    "A-GEM": AGEM,
+}
+_MIXED = ("MEGA-I", "MEGA-II", "A-GEM")
+_PAST_TASKS = 8  # rows of GEM beside the current one
+_BLOCKS, _SECONDS = 7, 0.2  # of a candidate's block, about
+_SPARE = 1.02  # of the memory that plain training takes
+_MEBIBYTE = 2**20
+
+
+class Workload(NamedTuple):
+    """A model, its batches and what is good enough."""
+
+    model: str
+    build: Callable[[], nn.Module]
+    draw: Callable[[int], Batch]
+    """Returns random examples on the host."""
+    batches: tuple[int, int]
+    """Examples of the current batch and of the one from the memory."""
+    held: int
+    """Examples that a `Learner` remembers."""
+    bound: float | None
+    """Times the floor, of a mixed step."""
+    channels_last: bool = False
+    captured_bound: float | None = None
+    gem: bool = False
+    """Whether GEM is measured, beside its passes."""
+
+    def described(self) -> str:
+        """Return the model and its batches in words."""
+        current, reference = self.batches
+        return f"{self.model}, {current} + {reference}"
+
+
+class BasicBlock(nn.Module):
+    """Two convolutions and a shortcut, as in ResNet-18."""
+
+    def __init__(self, channels: int, filters: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, filters, 3, stride, 1, bias=False)
+        self.first_norm = nn.BatchNorm2d(filters)
+        self.second = nn.Conv2d(filters, filters, 3, 1, 1, bias=False)
+        self.second_norm = nn.BatchNorm2d(filters)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or channels != filters:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels, filters, 1, stride, bias=False), nn.BatchNorm2d(filters)
+            )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the activations after both convolutions and the addition."""
+        hidden = functional.relu(self.first_norm(self.first(inputs)))
+        added: Tensor = self.second_norm(self.second(hidden)) + self.shortcut(inputs)
+        return functional.relu(added)
+
+
+def resnet18(classes: int = 1000) -> nn.Module:
+    """Return ResNet-18 for images."""
+    stages = [(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
+    blocks = [
+        block
+        for channels, filters, stride in stages
+        for block in (BasicBlock(channels, filters, stride), BasicBlock(filters, filters, 1))
+    ]
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, classes),
+    )
+
+
+class AttentionBlock(nn.Module):
+    """Causal self-attention and two layers, as in GPT-2."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+        self.before_layers = nn.LayerNorm(width)
+        self.layers = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return what the positions [B, T, D] are after the block."""
+        size, length, width = inputs.shape
+        merged = self.queries_keys_values(self.before_attention(inputs))
+        split = merged.view(size, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        queries, keys, values = split.unbind()
+        attended = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        hidden = inputs + self.projection(attended.transpose(1, 2).reshape(size, length, width))
+        after: Tensor = hidden + self.layers(self.before_layers(hidden))
+        return after
+
+
+class Transformer(nn.Module):
+    """GPT-2's architecture: the word embeddings are the weights of the last layer, too."""
+
+    def __init__(self, words: int, length: int, width: int, heads: int, blocks: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.positions = nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*(AttentionBlock(width, heads) for _ in range(blocks)))
+        self.norm = nn.LayerNorm(width)
+        for embedding in (self.words, self.positions):
+            nn.init.normal_(embedding.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the next words, [B, words, T]."""
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        hidden = self.norm(self.blocks(self.words(tokens) + self.positions(places)))
+        logits: Tensor = functional.linear(hidden, self.words.weight)
+        return logits.transpose(1, 2)
+
+
+def mlp() -> nn.Module:
+    """Return the paper's network for Permuted MNIST."""
+    layers = nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    return nn.Sequential(*layers)
+
+
+def images(side: int, classes: int) -> Callable[[int], Batch]:
+    """Return what draws images of noise and their classes."""
+    return lambda count: (torch.randn(count, 3, side, side), torch.randint(classes, (count,)))
+
+
+def texts(words: int, length: int) -> Callable[[int], Batch]:
+    """Return what draws random words and, for each, the one that follows."""
+
+    def draw(count: int) -> Batch:
+        tokens = torch.randint(words, (count, length + 1))
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    return draw
+
+
+def vectors(count: int) -> Batch:
+    """Return inputs of the MLP and their classes."""
+    return torch.rand(count, 784), torch.randint(10, (count,))
+
+
+def workloads(device: str) -> list[Workload]:
+    """Return what is measured on a device."""
+    if torch.device(device).type == "cuda":
+        return [
+            Workload(
+                "MLP 784-256-256-10", mlp, vectors, (10, 256), 4000, 1.20, captured_bound=0.35
+            ),
+            Workload(
+                "ResNet-18 at 224",
+                resnet18,
+                images(224, 1000),
+                (64, 64),
+                256,
+                1.05,
+                channels_last=True,
+                gem=True,
+            ),
+            Workload(
+                "GPT-2 124M, 512 words",
+                lambda: Transformer(50257, 1024, 768, 12, 12),
+                texts(50257, 512),
+                (8, 8),
+                64,
+                1.05,
+            ),
+        ]
+    return [
+        Workload("MLP 784-256-256-10", mlp, vectors, (10, 256), 4000, 1.10),
+        Workload("ResNet-18 at 32", lambda: resnet18(10), images(32, 10), (16, 16), 64, 1.10),
+        Workload(
+            "transformer 1.3M, 64 words",
+            lambda: Transformer(2000, 64, 128, 4, 5),
+            texts(2000, 64),
+            (8, 8),
+            64,
+            1.10,
+        ),
+    ]
+
+
+def loop(
+    device: str, chosen: Sequence[Workload] | None = None, *, blocks: int = _BLOCKS
+) -> list[dict[str, Any]]:
+    """Measure every way to take a mixed step of each model, with its peak memory."""
+    return [
+        row
+        for workload in chosen or workloads(device)
+        for row in _measured(workload, _Loop(workload, device), blocks)
+    ]
+
+
+def compiled(
+    device: str, chosen: Sequence[Workload] | None = None, *, blocks: int = _BLOCKS
+) -> list[dict[str, Any]]:
+    """Measure mixed steps of models that torch.compile has compiled, beside plain ones of those."""
+    return [
+        row
+        for workload in chosen or workloads(device)
+        for row in _measured(workload, _Compiled(workload, device), blocks)
+    ]
+
+
+class Candidate(NamedTuple):
+    """One way to take a step."""
+
+    interface: str
+    method: str
+    build: Callable[[], Step]
+    beside: str
+    bound: float | None = None
+    rows: int = 0
+    """Of references: gradients that may be in memory besides plain training's."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        return f"{self.interface}: {self.method}"
+
+
+class _Loop:
+    """The candidates of one model, on one device."""
+
+    def __init__(self, workload: Workload, device: str) -> None:
+        self.workload, self.device = workload, torch.device(device)
+        self.cuda = self.device.type == "cuda"
+        torch.manual_seed(0)
+        current, reference = workload.batches
+        count = 8 if self.cuda else 4
+        self._current = [self._moved(workload.draw(current)) for _ in range(count)]
+        self._reference = [self._moved(workload.draw(reference)) for _ in range(count)]
+        self._memory = Memory(Reservoir(workload.held))
+        self._memory.add(self._moved(workload.draw(workload.held)))
+
+    def candidates(self) -> list[Candidate]:
+        """Return all of them, floors first."""
+        bound = self.workload.bound
+        found = [
+            Candidate("plain", "one pass", lambda: self._plain(1), "plain: one pass"),
+            Candidate("plain", "two passes", lambda: self._plain(2), _FLOOR),
+            Candidate("plain", "two passes, both graphs first", self._both_graphs, _FLOOR),
+            Candidate("GradientMixer", "VAN", lambda: self._mixer("VAN"), "plain: one pass", bound),
+            Candidate("Learner", "VAN", lambda: self._learner("VAN"), "plain: one pass", bound),
+        ]
+        for method in _MIXED:
+            ways: list[tuple[str, Callable[[str], Step]]] = [
+                ("GradientMixer", self._mixer),
+                ("engram.backward", self._backward),
+                ("Learner", self._learner),
+            ]
+            found += [
+                Candidate(name, method, partial(way, method), _FLOOR, bound, 1)
+                for name, way in ways
+            ]
+        if self.cuda:
+            limit = self.workload.captured_bound
+            found += [
+                Candidate("captured", method, partial(self._captured, method), _FLOOR, limit)
+                for method in ("MEGA-II", "A-GEM")
+            ]
+        if self.workload.gem:
+            passes = f"{_PAST_TASKS + 1} passes"
+            found += [
+                Candidate(
+                    "plain", passes, lambda: self._plain(_PAST_TASKS + 1), f"plain: {passes}"
+                ),
+                Candidate(
+                    "GradientMixer",
+                    f"GEM, {_PAST_TASKS} rows",
+                    self._gem,
+                    f"plain: {passes}",
+                    1.10,
+                    _PAST_TASKS,
+                ),
+            ]
+        return found
+
+    def model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Return a model and its optimiser."""
+        torch.manual_seed(0)
+        model = self.workload.build().to(self.device)
+        if self.workload.channels_last and self.cuda:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=self.cuda)
+        return model, optimizer
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the loss of a batch."""
+        inputs, wanted = batch
+        with self._precision():
+            logits = model(inputs)
+        return functional.cross_entropy(logits.float(), wanted)
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast("cuda", torch.bfloat16) if self.cuda else nullcontext()
+
+    def _moved(self, batch: Batch) -> Batch:
+        inputs, wanted = (each.to(self.device) for each in batch)
+        if self.workload.channels_last and self.cuda:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs, wanted
+
+    def _batches(self) -> Iterator[tuple[Batch, Batch]]:
+        return itertools.cycle(zip(self._current, self._reference, strict=True))
+
+    def _plain(self, passes: int) -> Step:
+        (model, optimizer), batches = self.model(), self._batches()
+
+        def step() -> None:
+            optimizer.zero_grad()
+            current, reference = next(batches)
+            for _ in range(passes - 1):
+                torch.autograd.backward(self.loss(model, reference))
+            torch.autograd.backward(self.loss(model, current))
+            optimizer.step()
+
+        return step
+
+    def _both_graphs(self) -> Step:
+        (model, optimizer), batches = self.model(), self._batches()
+
+        def step() -> None:
+            optimizer.zero_grad()
+            losses = [self.loss(model, batch) for batch in next(batches)]
+            for loss in losses:
+                torch.autograd.backward(loss)
+            optimizer.step()
+
+        return step
+
+    def _mixer(self, method: str) -> Step:
+        (model, optimizer), batches = self.model(), self._batches()
+        mixer = GradientMixer(optimizer, _RULES[method]())
+
+        def step() -> None:
+            optimizer.zero_grad()  # frees the last mixture before the forward pass
+            current, reference = next(batches)
+            if method != "VAN":
+                mixer.backward(self.loss(model, reference), row="memory")
+            mixer.backward(self.loss(model, current))
+            mixer.mix()
+            optimizer.step()
+
+        return step
+
+    def _backward(self, method: str) -> Step:
+        (model, optimizer), batches = self.model(), self._batches()
+        parameters, rule = [*model.parameters()], _RULES[method]()
+
+        def step() -> None:
+            optimizer.zero_grad()
+            losses = [self.loss(model, batch) for batch in next(batches)]
+            backward(losses, parameters, rule)
+            optimizer.step()
+
+        return step
+
+    def _learner(self, method: str) -> Step:
+        (model, optimizer), batches = self.model(), self._batches()
+        learner = Learner(
+            model,
+            optimizer,
+            _RULES[method](),
+            None if method == "VAN" else self._memory,
+            loss=lambda model, batch, _: self.loss(model, batch),
+            reference_batch=self.workload.batches[1],
+        )
+        return lambda: learner.observe(*next(batches)[0])
+
+    def _captured(self, method: str) -> Step:
+        (model, optimizer), batches = self.model(), self._batches()
+        mixer = GradientMixer(optimizer, _RULES[method]())
+
+        def step(*given: Tensor) -> None:
+            mixer.backward(self.loss(model, (given[2], given[3])), row="memory")
+            mixer.backward(self.loss(model, (given[0], given[1])))
+            mixer.mix()
+            optimizer.step()
+
+        captured = mixer.capture(step)
+
+        def take() -> None:
+            current, reference = next(batches)
+            captured(*current, *reference)
+
+        return take
+
+    def _gem(self) -> Step:
+        (model, optimizer), batches = self.model(), self._batches()
+        mixer = GradientMixer(optimizer, GEM())
+
+        def step() -> None:
+            optimizer.zero_grad()
+            current, reference = next(batches)
+            for task in range(_PAST_TASKS):
+                mixer.backward(self.loss(model, reference), row=task)
+            mixer.backward(self.loss(model, current))
+            mixer.mix()
+            optimizer.step()
+
+        return step
+
+
+class _Compiled(_Loop):
+    """The same for a model that torch.compile has compiled."""
+
+    def model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Return a compiled model and its optimiser."""
+        model, optimizer = super().model()
+        model.compile()
+        return model, optimizer
+
+    def candidates(self) -> list[Candidate]:
+        """Return a plain step and mixed ones."""
+        bound = self.workload.bound
+        mixed = [
+            Candidate("GradientMixer", name, partial(self._mixer, name), _FLOOR, bound, 1)
+            for name in ("MEGA-I", "MEGA-II")
+        ]
+        return [Candidate("plain", "two passes", lambda: self._plain(2), _FLOOR), *mixed]
+
+
+_FLOOR = "plain: two passes"
+_GRAPHS = "plain: two passes, both graphs first"
+
+
+def _measured(workload: Workload, own: _Loop, blocks: int) -> list[dict[str, Any]]:
+    candidates = {each.name: each for each in own.candidates()}
+    peaks = {name: _peak(each.build, own.device) for name, each in candidates.items()}
+    steps = {name: each.build() for name, each in candidates.items()}
+    turns = {name: _turn(step, own.device) for name, step in steps.items()}
+    times = take_turns(turns, blocks, 1)
+    model, _ = own.model()
+    gradient = sum(each.numel() * each.element_size() for each in model.parameters())
+    rows = []
+    for name, each in candidates.items():
+        plain = _GRAPHS if each.interface == "engram.backward" and _GRAPHS in peaks else each.beside
+        allowed = peaks[plain] * _SPARE + each.rows * gradient
+        mixed = each.interface != "plain"
+        rows.append(
+            {
+                "model": workload.described(),
+                "interface": each.interface,
+                "method": each.method,
+                "milliseconds": 1e3 * median(times, name),
+                "beside": each.beside.removeprefix("plain: "),
+                **ratio(times, name, each.beside),
+                "bound": each.bound,
+                "mebibytes": peaks[name] / _MEBIBYTE,
+                "mebibytes_bound": allowed / _MEBIBYTE if mixed and each.bound else None,
+            }
+        )
+    return rows
+
+
+def _turn(step: Step, device: torch.device) -> Turn:
+    """Return turns of a fifth of a second or so, of one step at least."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else None
+    for _ in range(5 if wait else 1):  # a captured step is captured in the fourth
+        step()
+    start = time.perf_counter()
+    step()
+    if wait is not None:
+        wait(device)
+    count = max(1, round(_SECONDS / (time.perf_counter() - start)))
+    if wait is None:
+        return timed(step, count)
+
+    def turn() -> float:
+        wait(device)
+        begin = time.perf_counter()
+        for _ in range(count):
+            step()
+        wait(device)
+        return (time.perf_counter() - begin) / count
+
+    return turn
+
+
+def _peak(build: Callable[[], Step], device: torch.device) -> float:
+    """Return the most bytes that a model, its optimiser and its first steps have held at once."""
+    gc.collect()
+    if device.type != "cuda":
+        return _peak_on_cpu(build)
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    step = build()
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def _peak_on_cpu(build: Callable[[], Step]) -> float:
+    """Do so by the profiler's record of what torch allocates."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would tell of every start and end
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        step = build()
+        for _ in range(2):
+            step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        record.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    held = [
+        (float(each["ts"]), int(each["args"]["Bytes"]))
+        for each in events
+        if each.get("name") == "[memory]" and each["args"].get("Device Type") == 0
+    ]
+    return max(itertools.accumulate(size for _, size in sorted(held)), default=0)
