@@ -8,7 +8,7 @@ import torch
 
 from engram.app.report import speed_markdown
 from engram.lab import bench
-from engram.lab.bench import gpu, networks, products, sessions, timing
+from engram.lab.bench import gpu, networks, own_loop, products, sessions, timing
 
 SMALL = sessions.Noise("split-cifar", 16, 100, per_class=3, earlier=10, overrides={})
 
@@ -98,6 +98,46 @@ def test_every_method_stands_beside_van_and_mega():
     assert beside["van"][0] == beside["mega-ii"][1] == 1.0
     assert {row["method"] for row in rows if row["bound"]} == {"ewc"}
     assert shows_all_of("methods", rows)
+
+
+def test_a_loop_of_ones_own_has_its_floors_and_its_memory(monkeypatch):
+    monkeypatch.setattr(own_loop, "_SECONDS", 0)
+    tiny = own_loop.Workload(
+        "transformer",
+        lambda: own_loop.Transformer(11, 4, 8, 2, 1),
+        own_loop.texts(11, 4),
+        (1, 2),
+        3,
+        1.1,
+        gem=True,
+    )
+    rows = bench.loop("cpu", [tiny], blocks=1)
+    assert {row["model"] for row in rows} == {"transformer, 1 + 2"}
+    ways = {(row["interface"], row["method"]) for row in rows}
+    assert len(ways) == len(rows)
+    for interface in ("GradientMixer", "engram.backward", "Learner"):
+        assert {(interface, each) for each in ("MEGA-I", "MEGA-II", "A-GEM")} <= ways
+    by_name = {(row["interface"], row["method"]): row for row in rows}
+    floor = by_name["plain", "two passes"]
+    assert floor["ratio"] == 1
+    mixed = by_name["GradientMixer", "MEGA-II"]
+    assert (mixed["beside"], mixed["bound"]) == ("two passes", 1.1)
+    gradient = 4 * sum(each.numel() for each in tiny.build().parameters()) / 2**20
+    assert mixed["mebibytes_bound"] == pytest.approx(1.02 * floor["mebibytes"] + gradient)
+    assert by_name["GradientMixer", "GEM, 8 rows"]["beside"] == "9 passes"
+    assert shows_all_of("loop", rows)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_models_of_a_loop_take_their_batches(number):
+    """Those of the CPU; GPT-2 has its published number of weights."""
+    workload = own_loop.workloads("cpu")[number]
+    inputs, wanted = workload.draw(2)
+    outputs = workload.build()(inputs)
+    assert torch.nn.functional.cross_entropy(outputs, wanted).isfinite()
+    with torch.device("meta"):
+        sizes = [sum(p.numel() for p in w.build().parameters()) for w in own_loop.workloads("cuda")]
+    assert sizes == [269_322, 11_689_512, 124_439_808]
 
 
 def test_stacks_of_runs(on_a_cpu):

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext, suppress
 import pytest
 import torch
 
+from engram.gradients import capture
 from engram.lab.benchmarks import Examples
 from engram.lab.engine import CudaGraphLoop, cuda_graphs
 
@@ -132,11 +133,11 @@ def test_few_batches_are_not_worth_recording_several_at_once(monkeypatch):
 def test_nothing_is_collected_while_a_graph_is_recorded(monkeypatch, collects):
     for name in ("device", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
-    monkeypatch.setattr(cuda_graphs, "_stream", lambda _: None)
+    monkeypatch.setattr(capture, "_stream", lambda _: None)
     before = gc.isenabled()
     (gc.enable if collects else gc.disable)()
     try:
-        with suppress(ValueError), cuda_graphs.capturing(None, None):
+        with suppress(ValueError), capture.capturing(None, None):
             assert not gc.isenabled()
             raise ValueError("spoiled")
         assert gc.isenabled() == collects

@@ -139,3 +139,60 @@ def test_a_large_half_precision_gradient_is_widened_piece_by_piece():
     whole[:, places] = torch.tensor([[1.0, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1]]).to(whole.dtype)
     mix, _ = mixed([[row] for row in whole], Given([1.0, 0.0]), [whole.shape[1:]])
     assert mix.gram.tolist() == [[91, 56], [56, 91]]
+
+
+LAYOUTS = [
+    lambda each: each,
+    lambda each: each.contiguous(memory_format=torch.channels_last),
+    lambda each: each.permute(1, 0, 3, 2).contiguous().permute(1, 0, 3, 2),
+    lambda each: torch.stack([each, each], -1)[..., 0],  # with holes between its elements
+]
+
+
+@pytest.mark.usefixtures("_place")
+@pytest.mark.parametrize("sizes", [(3, 4, 5, 2), (8, 16, 9, 7)], ids=["one bucket", "several"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_gradients_in_any_layout_are_multiplied_element_by_element(sizes, dtype):
+    """The rows of a parameter may differ in theirs; what is mixed keeps that of the parameter."""
+    torch.manual_seed(0)
+    whole = torch.randn(2, 2 * len(LAYOUTS), *sizes, dtype=torch.float64).to(dtype)
+    parameters = [nn.Parameter(layout(torch.zeros(sizes, dtype=dtype))) for layout in 2 * LAYOUTS]
+    mixer = engram.GradientMixer(torch.optim.SGD(parameters, lr=0.1), Given([0.5, -2.0]))
+    for row, name in zip(whole, ("current", "memory"), strict=True):
+        layouts = LAYOUTS if name == "current" else LAYOUTS[::-1]
+        pairs = zip(row, 2 * layouts, parameters, strict=True)
+        loss = sum((layout(each) * own).double().sum() for each, layout, own in pairs)
+        mixer.backward(loss, row=name, value=1.0)
+    mix = mixer.mix()
+    flat = whole.double().flatten(1)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    torch.testing.assert_close(mix.gram.double(), flat @ flat.T, rtol=1e-4, atol=1e-4)
+    mixed = torch.stack([each.grad for each in parameters]).double()
+    expected = 0.5 * whole[0].double() - 2 * whole[1].double()
+    torch.testing.assert_close(mixed, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.usefixtures("_place")
+def test_parameters_of_several_precisions_and_one_that_is_used_twice():
+    wide, narrow = nn.Linear(3, 3).double(), nn.Linear(3, 3).bfloat16()
+    optimizer = torch.optim.SGD([*wide.parameters(), *narrow.parameters()], lr=0.1)
+    inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(1)).double()
+    losses = {
+        "current": lambda: wide(wide(inputs)).square().sum() + narrow.weight.double().sum(),
+        "memory": lambda: wide(inputs).sum() + narrow(inputs.bfloat16()).double().square().sum(),
+    }
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    rows = []
+    for loss in losses.values():
+        parts = torch.autograd.grad(loss(), held, allow_unused=True)
+        pairs = zip(parts, held, strict=True)
+        rows.append([torch.zeros_like(p) if part is None else part for part, p in pairs])
+    mixer = engram.GradientMixer(optimizer, Given([0.5, -2.0]))
+    for name, loss in losses.items():
+        mixer.backward(loss(), row=name, value=1.0)
+    mix = mixer.mix()
+    flat = torch.stack([torch.cat([each.double().flatten() for each in row]) for row in rows])
+    torch.testing.assert_close(mix.gram.double(), flat @ flat.T, rtol=1e-6, atol=1e-6)
+    for own, first, second in zip(held, *rows, strict=True):
+        expected = (0.5 * first.double() - 2 * second.double()).to(own.dtype)
+        torch.testing.assert_close(own.grad, expected)

@@ -21,8 +21,8 @@ from engram.lab.bench.cpu import (
     steps,
 )
 from engram.lab.bench.gpu import captured, determinism, images, replays, searches, stacks
-from engram.lab.bench.loop import compiled, loop
 from engram.lab.bench.networks import on_cpu, on_gpu
+from engram.lab.bench.own_loop import compiled, loop
 from engram.lab.bench.timing import clock_of, median, ratio, take_turns, timed
 from engram.lab.protocol import processor
 
