@@ -36,7 +36,7 @@ def test_what_cannot_be_captured_is_refused():
     mixer = engram.GradientMixer(sgd(model), MEGA2())
     with pytest.raises(EngramError, match="step must be a function of tensors, not 3"):
         mixer.capture(3)
-    with pytest.raises(EngramError, match="its argument 1 is a list"):
+    with pytest.raises(EngramError, match="its argument 1 is "):
         mixer.capture(lambda *_: None)(torch.ones(1), [1])
     with pytest.raises(EngramError, match="its argument 'mask' is None"):
         mixer.capture(lambda *_: None)(torch.ones(1), mask=None)
