@@ -116,6 +116,16 @@ def test_backward_wants_a_loss_and_a_value_for_each(model):
         engram.backward([loss], model.parameters(), MEGA2(), values=[1.0, 2.0])
 
 
+def test_parameters_that_were_listed_once_already_are_refused(model):
+    parameters = model.parameters()
+    engram.backward([loss_on(model, examples(1, 4))], parameters, MEGA2())
+    with pytest.raises(EngramError, match=r"gives none: an iterator, such as model.parameters\(\)"):
+        engram.backward([loss_on(model, examples(1, 4))], parameters, MEGA2())
+    loss = loss_on(model, examples(1, 4))
+    with pytest.raises(EngramError, match="gives none"):
+        backward_each([(loss, loss)], parameters, MEGA2())
+
+
 def test_backward_each_wants_pairs_and_one_at_least(model):
     for nothing in ([], iter(())):
         with pytest.raises(EngramError, match="losses must hold the current loss"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -423,6 +423,11 @@ def _unique(parameters: Iterable[Tensor]) -> list[Tensor]:
     for parameter in unique:
         if not isinstance(parameter, Tensor):
             raise EngramError(f"parameters must be tensors, and one is {shown(parameter)}.")
+    if not unique and not isinstance(parameters, Sized):
+        raise EngramError(
+            "parameters gives none: an iterator, such as model.parameters(), gives them once; "
+            "call it for every step, or make a list of it."
+        )
     return whole_parameters(unique)
 
 
