@@ -47,6 +47,7 @@ def spec_of(benchmark, method="er", **overrides):
     )
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("kind", ["labels", "numbers"])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -83,6 +83,7 @@ def same_beginning(monkeypatch):
     monkeypatch.setattr(ModuleNetwork, "initialise", initialise)
 
 
+@pytest.mark.numerical
 @pytest.mark.usefixtures("same_beginning")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_with_a_module_what_it_does_with_the_network_by_hand(method):

@@ -55,6 +55,7 @@ def rows_of(network, flat, settings):
     return rows
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("chosen", CHOICES.values(), ids=CHOICES)
 def test_steps_are_those_of_an_ordinary_loop(chosen):
     settings = MethodSettings(**chosen)
@@ -83,6 +84,7 @@ def test_steps_are_those_of_an_ordinary_loop(chosen):
         torch.testing.assert_close(flat[0], expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.numerical
 def test_the_gradient_of_a_step_is_the_mixture():
     network = MLP((*SHAPE, 4, CLASSES))
     flat = torch.rand(1, network.size, dtype=torch.float64) - 0.5
@@ -101,6 +103,7 @@ def test_the_gradient_of_a_step_is_the_mixture():
         torch.testing.assert_close(flat[0], weights.detach(), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.numerical
 @pytest.mark.parametrize("method", [name for name in names() if name not in ("prog-nn", "gdumb")])
 def test_sgd_by_the_general_path_is_plain_sgd(method):
     # A momentum of 0 is SGD as it is, and is taken by torch's.

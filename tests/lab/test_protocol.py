@@ -230,6 +230,7 @@ def test_progress_reaches_the_end():
 
 
 @pytest.mark.numerical
+@pytest.mark.usefixtures("double_mnist")
 def test_the_first_task_is_plain_training_for_every_memory_of_finished_tasks():
     van = run(small("van", learning_rate=0.1), [0])[0]
     for method in ("er", "a-gem", "gem", "mega-i", "mega-ii"):

@@ -79,6 +79,7 @@ def test_several_reference_rows_are_told_by_their_mean():
     assert np.allclose([record.of(0)[name][0] for name in COLUMNS], expected[0], rtol=1e-5)
 
 
+@pytest.mark.usefixtures("double_mnist")
 @pytest.mark.parametrize("method", ["van", "ewc", "icarl", "gem", "mega-i", "mega-ii"])
 def test_recording_changes_no_number(method):
     plain, recorded = small(method), small(method, record_every=1)

@@ -11,6 +11,8 @@ from engram.errors import EngramError
 from engram.lab.targets import Classes, Labels, Numbers
 from engram.metrics import forgetting
 
+pytestmark = pytest.mark.numerical
+
 CLASSES = Classes(("a", "b", "c", "d"))
 LABELS = Labels(("x", "y", "z"))
 NUMBERS = Numbers(("height", "weight"), (170.0, 70.0), (10.0, 5.0))
