@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 from engram.errors import EngramError
@@ -152,6 +153,8 @@ def test_a_gate_is_read_from_toml(tmp_path):
         ("[slices]\nx = 3", "slices.x must be a table"),
         ("max_drop =", "is no TOML"),
         ("each_period = 1", "each_period must be true or false"),
+        ('[periods."week 1"]\nmin_gain = 0.1', "periods are of the past"),
+        ('[slices.x]\nmin_gain = "much"', "min_gain must be a number"),
     ],
 )
 def test_what_is_no_gate_is_refused_in_a_sentence(tmp_path, text, sentence):
@@ -159,3 +162,54 @@ def test_what_is_no_gate_is_refused_in_a_sentence(tmp_path, text, sentence):
     path.write_text(text)
     with pytest.raises(EngramError, match=sentence):
         Gate.read(path)
+
+
+def labelled(wrong):
+    """Return answers of two labels, one of which is true of each example, and these are wrong."""
+    wrong = torch.as_tensor(wrong)
+    truth = torch.eye(2).double()[torch.arange(len(wrong)) % 2]
+    outputs = torch.where(wrong[:, None], 1 - truth, truth) * 10 - 5
+    return assess(outputs.float(), truth, LABELS, None)
+
+
+LABELS = Labels(("x", "y"))
+
+
+def test_labels_that_did_not_change_on_a_few_examples_are_no_evidence():
+    """As for classes: without a single flip more than z²/(n + z²) may have been lost."""
+    for total, expected in ((30, "undecided"), (70, "undecided"), (80, "accepted")):
+        none = np.zeros(total, bool)
+        parts = [Part("past", "", np.ones(total, bool))]
+        pair = labelled(none), labelled(none)
+        assert judge(Gate(max_drop=0.05), parts, *pair, LABELS)[0] == expected
+        assert verdict(Gate(max_drop=0.05), total) == expected
+
+
+@pytest.mark.parametrize("total", [30, 60, 120, 300])
+def test_a_fall_of_f1_at_the_limit_is_rarely_accepted(total):
+    """One example in twenty goes wrong, and the F1 falls by 0.05; by every number of them."""
+    parts = [Part("past", "", np.ones(total, bool))]
+    before, accepted = labelled(np.zeros(total, bool)), 0.0
+    for wrong in range(total // 5):
+        after = labelled(np.arange(total) < wrong)
+        if judge(Gate(max_drop=0.05), parts, before, after, LABELS)[0] == "accepted":
+            accepted += scipy.stats.binom.pmf(wrong, total, 0.05)
+    assert accepted <= 0.025
+
+
+def test_a_gain_is_asked_of_slices_of_the_new_data():
+    gate = Gate.from_json({"slices": {"region": {"min_gain": 0.1}, "region=x": {"min_gain": 0.2}}})
+    before, after = flips(1000, gained=150)
+    new = np.arange(1000) < 500
+    parts = [
+        Part("past", "", ~new),
+        Part("new slice", "region=x", new),
+        Part("new slice", "region=y", new),
+    ]
+    found, judged, _ = judge(gate, parts, before, after, CLASSES)
+    assert found == "accepted"
+    assert [each.limits.min_gain for each in judged] == [None, 0.2, 0.1]
+    more = Gate.from_json({"slices": {"region=x": {"min_gain": 0.4}}})
+    assert judge(more, parts, before, after, CLASSES)[0] == "rejected"
+    nothing = [parts[0], Part("new slice", "region=x", np.zeros(1000, bool))]
+    assert judge(gate, nothing, before, after, CLASSES)[0] == "undecided"

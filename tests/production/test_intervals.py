@@ -125,6 +125,19 @@ def test_the_interval_of_a_mean_is_students():
     assert intervals.means_below(draws, 0.5) == pytest.approx(chance)
 
 
+@pytest.mark.parametrize("unit", [0.5, 3.0])
+def test_the_interval_of_a_mean_with_room_for_changes_is_where_its_test_stops_refusing(unit):
+    draws = np.random.default_rng(1).normal(0.1, 1, 50)
+    found = intervals.means(draws, LEVEL, unit)
+    assert intervals.means_below(draws, found.high, unit) == pytest.approx(1 - LEVEL)
+    assert intervals.means_below(draws, found.low, unit) == pytest.approx(LEVEL)
+    spread = draws.var(ddof=1) + unit * (found.high - draws.mean())
+    reach = scipy.stats.t.ppf(LEVEL, 49) * math.sqrt(spread / 50)
+    assert found.high - draws.mean() == pytest.approx(reach)
+    none = intervals.means(np.zeros(60), LEVEL, 1.0)
+    assert none.low == pytest.approx(-(scipy.stats.t.ppf(LEVEL, 59) ** 2) / 60)
+
+
 def test_few_or_broken_differences_say_nothing():
     assert intervals.means(np.ones(29), LEVEL)[1:] == (-math.inf, math.inf)
     assert intervals.means_below(-np.ones(29), 0) == 1

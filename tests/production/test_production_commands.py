@@ -75,8 +75,10 @@ def test_a_lock_that_is_held_ends_with_75(churn, tmp_path):
         (["predict", "gone", "table:x.csv"], "is no artefact"),
         (["rollback", "gone"], "is no artefact"),
         (["erase", "gone", "--where", "customer"], "where must be COLUMN=VALUE"),
-        (["train", "table:gone.csv", "--out", "x", "--set", "passes"], "set must be KEY=VALUE"),
+        (["train", "table:gone.csv", "--out", "x", "--set", "passes"], "--set takes KEY=VALUE"),
         (["update", "gone", "table:x.csv", "--schema", "grow"], "schema must be keep or extend"),
+        (["update", "gone", "table:x.csv", "--force", " "], "force must say why"),
+        (["update", "gone", "table:x.csv", "--dry-run", "--gate", "no.toml"], "cannot be read"),
         (["train", "x", "--out", "y", "--passes", "2", "--set", "passes=3"], "given twice"),
     ],
 )

@@ -307,3 +307,42 @@ def test_nothing_of_a_report_is_markup(churn):
     whole = production.history_page(churn)
     assert "<b>week" not in whole
     json.dumps(production.history(churn))
+
+
+@pytest.mark.parametrize(
+    ("gate", "slices", "sentence"),
+    [
+        ({}, ["gone"], "called 'gone' to slice by; there are region, plan, customer, left"),
+        ({}, ["usage"], "'usage' is a column of numbers"),
+        ({"slices": {"regoin": {"max_drop": 0.1}}}, [], "called 'regoin' to slice by"),
+    ],
+)
+def test_slices_that_there_are_not_are_refused_before_anything_is_trained(
+    churn, gate, slices, sentence
+):
+    steps = []
+    asked = {"gate": Gate.from_json(gate), "slices": slices}
+    with pytest.raises(EngramError, match=sentence):
+        production.update(churn, week(2, 30), listener=lambda *done: steps.append(done), **asked)
+    with pytest.raises(EngramError, match=sentence):
+        production.plan_update(churn, week(2, 30), **asked)
+    assert not steps
+    assert [each["version"] for each in production.history(churn)] == [1]
+
+
+def test_what_the_gate_limits_is_examined_unasked_and_what_it_cannot_find_is_said(churn):
+    gate = Gate.from_json(
+        {
+            "slices": {"region=north": {"min_gain": 0.5}, "region=mars": {"max_drop": 0.1}},
+            "periods": {"week 1": {"max_drop": 0.3}},
+        }
+    )
+    report = production.update(churn, week(2, 600), gate=gate).report
+    parts = {(part["what"], part["name"]): part for part in report["parts"]}
+    assert parts["new slice", "region=north"]["decision"] == "rejected"
+    assert parts["slice", "region=south"]["decision"]
+    assert ("new slice", "region=south") not in parts
+    assert any(
+        "The gate limits week 1, region=mars, of which the exam has no example" in note
+        for note in report["notes"]
+    )

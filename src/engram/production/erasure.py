@@ -430,18 +430,18 @@ def _cleared(notes: Sequence[str], texts: Collection[str]) -> list[str]:
 
 
 def _emptied(report: Document, exam: Memory, preprocessing: Preprocessing, number: int) -> set[str]:
-    """Return the slices of a report of whose examples of the past none is left in the exam."""
-    asked = questions(exam, preprocessing)
-    old = np.flatnonzero(asked.periods != number)
-    held = set[str]()
-    names = {part["name"] for part in report["parts"] if part["what"] == "slice"}
-    for column in {name.partition("=")[0] for name in names}:
-        try:
-            values = asked.slices(column, preprocessing)
-        except EngramError:  # nobody who is left has this tag
-            continue
-        held |= {f"{column}={values[row]}" for row in old}
-    return names - held
+    """Return the slices of a report of whose examples none is left in the exam."""
+    asked, emptied = questions(exam, preprocessing), set[str]()
+    for what, rows in (("slice", asked.periods != number), ("new slice", asked.periods == number)):
+        names = {part["name"] for part in report["parts"] if part["what"] == what}
+        held = {
+            f"{column}={values[row]}"
+            for column in {name.partition("=")[0] for name in names}
+            for values in [asked.slices(column, preprocessing)]
+            for row in np.flatnonzero(rows)
+        }
+        emptied |= names - held
+    return emptied
 
 
 def clear_report(

@@ -25,7 +25,7 @@ from engram.production.preprocessing import (
     Rows,
     TableInputs,
 )
-from engram.production.sources import Data
+from engram.production.sources import IMAGES, Data, listed
 
 _ALL = 2**40  # an exam gives nothing up
 _BINS = 15  # of confidence, for the calibration error
@@ -81,25 +81,32 @@ class Questions:
 
     def slices(self, name: str, preprocessing: Preprocessing) -> list[str]:
         """Return the value of each example in a column of texts, a tag or the target."""
+        check_slice(name, preprocessing)
         settings, inputs = preprocessing.settings, preprocessing.inputs
-        if name in (settings.target, "class") and preprocessing.classes:
-            names = preprocessing.target.names
-            return [names[place] for place in self.rows[TARGET].tolist()]
-        if any(name in tags for tags in self.tags):
+        if name in listed(settings.tags):
             return [str(tags.get(name, "")) for tags in self.tags]
         if isinstance(inputs, TableInputs):
             for place, column in enumerate(inputs.categories):
                 if column.name == name:
-                    codes = self.rows["codes"][:, place].tolist()
+                    codes = self.rows["codes"][:, place].tolist() if len(self) else []
                     return [_text(column, code) for code in codes]
-            if name in inputs.names:
-                raise EngramError(
-                    f"slice must be a column of texts, a tag or the target; {name!r} is a column "
-                    "of numbers: add a column of its ranges."
-                )
-        known = [each.name for each in inputs.categories] if isinstance(inputs, TableInputs) else []
-        known += sorted({tag for tags in self.tags for tag in tags})
-        known += [settings.target or "class"] if preprocessing.classes else []
+        names = preprocessing.target.names
+        return [names[place] for place in self.rows[TARGET].tolist()] if len(self) else []
+
+
+def check_slice(name: str, preprocessing: Preprocessing) -> None:
+    """Refuse a column that cannot be sliced by."""
+    settings, inputs = preprocessing.settings, preprocessing.inputs
+    target = settings.target or IMAGES
+    known = listed(settings.tags) + ([target] if preprocessing.classes else [])
+    if isinstance(inputs, TableInputs):
+        known = [each.name for each in inputs.categories] + known
+        if name in inputs.names and name not in known:
+            raise EngramError(
+                f"slice must be a column of texts, a tag or the target; {name!r} is a column of "
+                "numbers: add a column of its ranges."
+            )
+    if name not in known:
         raise EngramError(
             f"There is no column of texts, tag or target called {name!r} to slice by; there are "
             f"{', '.join(known) or 'none'}."

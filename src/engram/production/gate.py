@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engram.errors import EngramError, shown, unknown
-from engram.lab.targets import Classes, Target
+from engram.lab.targets import Classes, Numbers, Target
 from engram.production import intervals
 from engram.production.drift import Contradiction
 from engram.production.exam import Answers, Questions, influences, metric
@@ -31,25 +31,22 @@ from engram.production.intervals import Interval
 from engram.production.preprocessing import Preprocessing
 
 Verdict = Literal["accepted", "rejected", "undecided"]
-What = Literal["past", "period", "slice", "new"]
+What = Literal["past", "period", "slice", "new", "new slice"]
 _TABLES = {"periods", "slices"}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a part of the exam may lose; None: nothing is asked of it."""
+    """What a part of the exam may lose, or must gain; None: nothing is asked of it."""
 
     max_drop: float | None = None
     max_negative_flips: float | None = None
+    min_gain: float | None = None
 
     def over(self, other: Limits) -> Limits:
         """Return these limits, the other's where there are none."""
-        return Limits(
-            other.max_drop if self.max_drop is None else self.max_drop,
-            other.max_negative_flips
-            if self.max_negative_flips is None
-            else self.max_negative_flips,
-        )
+        own = {name: each for name, each in vars(self).items() if each is not None}
+        return replace(other, **own)
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,8 @@ class Gate:
         confidence: the probability that an acceptance is no mistake, in all.
         each_period: whether every period is asked, or only all of them together.
         periods: limits of their own for periods, by name.
-        slices: limits of their own for slices, by column or by ``column=value``.
+        slices: limits of their own for slices, by column or by ``column=value``; their columns are
+            examined. ``min_gain`` is of the new data in a slice, the others of its past.
     """
 
     max_drop: float = 0.05
@@ -88,6 +86,13 @@ class Gate:
         for limits in (*self.periods.values(), *self.slices.values()):
             _check("max_drop", limits.max_drop, 0, None)
             _check("max_negative_flips", limits.max_negative_flips, 0, 1)
+            _check("min_gain", limits.min_gain, None, None)
+        for name, limits in self.periods.items():
+            if limits.min_gain is not None:
+                raise EngramError(
+                    f"periods.{name} has a min_gain, which is of new data alone, and periods are "
+                    "of the past."
+                )
 
     @classmethod
     def read(cls, path: str | Path) -> Gate:
@@ -127,18 +132,37 @@ class Gate:
         """The level of a bound: the candidate and the interpolation are two chances to pass."""
         return 1 - (1 - self.confidence) / 2
 
+    def columns(self, slices: Sequence[str]) -> list[str]:
+        """Return the columns to slice by: those that are asked for, and those that are limited."""
+        return list(dict.fromkeys([*slices, *(name.partition("=")[0] for name in self.slices)]))
+
+    def check(self, target: Target) -> None:
+        """Refuse limits that cannot be asked of answers to a target."""
+        limits = (*self.periods.values(), *self.slices.values())
+        flips = [self.max_negative_flips, *(each.max_negative_flips for each in limits)]
+        if isinstance(target, Numbers) and any(each is not None for each in flips):
+            raise EngramError("max_negative_flips is of classes and labels; numbers have no flips.")
+
+    def unmet(self, parts: Sequence[Part]) -> list[str]:
+        """Return the periods and slices that have limits of their own and are no part."""
+        names = {each.name for each in parts} | {each.name.partition("=")[0] for each in parts}
+        return [name for name in (*self.periods, *self.slices) if name not in names]
+
     def limits_of(self, part: Part) -> Limits:
         """Return what is asked of a part."""
         common = Limits(self.max_drop, self.max_negative_flips)
         if part.what == "past":
             return common
+        if part.what == "new":
+            return Limits(min_gain=self.min_gain)
         if part.what == "period":
             own = self.periods.get(part.name)
             return own.over(common) if own else common if self.each_period else Limits()
-        if part.what == "slice":
-            own = self.slices.get(part.name) or self.slices.get(part.name.partition("=")[0])
-            return own.over(common) if own else common
-        return Limits()
+        value, column = (self.slices.get(each) for each in (part.name, part.name.partition("=")[0]))
+        own = (value or Limits()).over(column or Limits())
+        if part.what == "new slice":
+            return Limits(min_gain=own.min_gain)
+        return replace(own.over(common), min_gain=None)
 
 
 def _check(name: str, value: object, least: float | None, most: float | None) -> None:
@@ -177,10 +201,14 @@ def exam_parts(
     asked: Questions,
     names: Mapping[int, str],
     number: int,
+    gate: Gate,
     slices: Sequence[str],
     preprocessing: Preprocessing,
 ) -> list[Part]:
-    """Return what is judged: all the past, its periods, slices of it, and the new data."""
+    """Return what is judged: all the past, its periods, slices of it, and the new data.
+
+    Slices of the new data are among them where the gate asks for a gain in them.
+    """
     old = asked.periods != number
     parts = [Part("past", "", old)]
     periods = sorted({int(each) for each in asked.periods[old]})
@@ -188,11 +216,16 @@ def exam_parts(
     for each, name in zip(periods, shown_names, strict=True):
         twice = shown_names.count(name) > 1
         parts.append(Part("period", f"{name} ({each})" if twice else name, asked.periods == each))
-    for column in slices:
+    gains = list[Part]()
+    for column in gate.columns(slices):
         values = np.array(asked.slices(column, preprocessing), dtype=object)
         for value in sorted({str(each) for each in values[old]}):
             parts.append(Part("slice", f"{column}={value}", old & (values == value)))
-    return [*parts, Part("new", names[number], ~old)]
+        limited = [name.partition("=")[2] for name in gate.slices if name.startswith(f"{column}=")]
+        for value in sorted({*(str(each) for each in values[~old]), *limited}):
+            gain = Part("new slice", f"{column}={value}", ~old & (values == value))
+            gains += [gain] if gate.limits_of(gain).min_gain is not None else []
+    return [*parts, Part("new", names[number], ~old), *gains]
 
 
 class Judged(NamedTuple):
@@ -233,6 +266,7 @@ def judge(
     ``against`` is what new labels say of the parent, where it is to be judged.
     """
     judged, tests = list[Judged](), list[tuple[int | None, _Test]]()
+    gate.check(target)
     for place, part in enumerate(parts):
         found, own = _examine(gate, part, before, after, target)
         judged.append(found)
@@ -309,10 +343,11 @@ def _examine(
                 + influences(target, after.statistics[rows])
                 - influences(target, before.statistics[rows])
             )
-        difference = intervals.means(moved, level)
+        unit = max(1.0, float(np.abs(moved).max())) if count else 1.0
+        difference = intervals.means(moved, level, unit)
 
         def below(null: float) -> float:
-            return intervals.means_below(moved, null)
+            return intervals.means_below(moved, null, unit)
 
     tests = []
     where = _where(part)
@@ -328,8 +363,7 @@ def _examine(
             )
         )
     if limits.max_negative_flips is not None:
-        if negative is None:
-            raise EngramError("max_negative_flips is of classes and labels; numbers have no flips.")
+        assert negative is not None  # see `Gate.check`
         most = limits.max_negative_flips
         tests.append(
             _Test(
@@ -341,8 +375,8 @@ def _examine(
                 "examples do not tell.",
             )
         )
-    if part.what == "new" and gate.min_gain is not None:
-        gain = gate.min_gain
+    if limits.min_gain is not None:
+        gain = limits.min_gain
         tests.append(
             _Test(
                 difference.low >= gain,
@@ -359,5 +393,9 @@ def _examine(
 
 
 def _where(part: Part) -> str:
-    words = {"past": "All the past", "new": f"The new data ({part.name})"}
+    words = {
+        "past": "All the past",
+        "new": f"The new data ({part.name})",
+        "new slice": f"The new data of {part.name}",
+    }
     return words.get(part.what, f"{part.what.capitalize()} {part.name}")

@@ -117,30 +117,34 @@ def independent_shares_above(
     return 1 - _NORMAL.cdf((found.estimate - null) / unit)
 
 
-def means(differences: NDArray[np.float64], level: float) -> Interval:
-    """Return Student's interval of the mean of paired differences; each bound holds with ``level``.
+def means(differences: NDArray[np.float64], level: float, unit: float = 0.0) -> Interval:
+    """Return an interval of the mean of paired differences; each bound holds with ``level``.
 
-    Fewer than 30 give no bounds.
+    A mean that is ``d`` away has at least the spread of examples that differ by ``unit``: the
+    variance of the differences is taken to be ``unit * |d|`` larger than it is found. So a few
+    examples that do not differ leave room for others that do, as they do in Tango's interval. With
+    a ``unit`` of 0 it is Student's interval. Fewer than 30 differences give no bounds.
     """
     count = len(differences)
     estimate = float(differences.mean()) if count else math.nan
     if count < LEAST_FOR_MEANS or not np.isfinite(differences).all():
         return Interval(estimate, -math.inf, math.inf)
-    error = float(differences.std(ddof=1)) / math.sqrt(count)
-    reach = student_quantile(level, count - 1) * error
+    square = student_quantile(level, count - 1) ** 2 / count
+    half = square * unit / 2
+    reach = half + math.sqrt(half**2 + square * float(differences.var(ddof=1)))
     return Interval(estimate, estimate - reach, estimate + reach)
 
 
-def means_below(differences: NDArray[np.float64], null: float) -> float:
-    """Return how probable so low a mean is where the true one is ``null``."""
+def means_below(differences: NDArray[np.float64], null: float, unit: float = 0.0) -> float:
+    """Return how probable so low a mean is where the true one is ``null``; see `means`."""
     count = len(differences)
     if count < LEAST_FOR_MEANS or not np.isfinite(differences).all():
         return 1.0
-    error = float(differences.std(ddof=1)) / math.sqrt(count)
     distance = float(differences.mean()) - null
-    if error == 0:
+    variance = float(differences.var(ddof=1)) + unit * abs(distance)
+    if variance == 0:
         return 0.0 if distance < 0 else 1.0
-    return student(distance / error, count - 1)
+    return student(distance / math.sqrt(variance / count), count - 1)
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -89,7 +89,11 @@ class Network:
             )
         if not self.files:  # a module that is installed
             return registry.network_source(self.name, dict(self.arguments)).build(shape, outputs)
-        module = self._factory(folder / _CODE)(shape, outputs, **self.arguments)
+        factory = self._factory(folder / _CODE)
+        try:
+            module = factory(shape, outputs, **self.arguments)
+        except Exception as error:  # it is somebody else's
+            raise EngramError(f"The network {self.name!r} cannot be made: {error!r}.") from error
         if not isinstance(module, nn.Module):
             raise EngramError(f"{self.name} must make an nn.Module, not {shown(module)}.")
         return module
@@ -180,7 +184,8 @@ def take_network(
         target = folder / _CODE / Path(*name.split("."))
         is_package = place.name == "__init__.py"
         files.append(_copy(place, target / place.name if is_package else target.with_suffix(".py")))
-    return Network(f"{path.name}:{attribute}", dict(arguments or {}), _digests(folder, files))
+    typed = dict(registry.network_source(given, dict(arguments or {})).arguments)
+    return Network(f"{path.name}:{attribute}", typed, _digests(folder, files))
 
 
 def _place_of(factory: Factory) -> str:

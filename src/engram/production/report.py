@@ -41,6 +41,7 @@ def part_document(
         "limits": {
             "max_drop": judged.limits.max_drop,
             "max_negative_flips": judged.limits.max_negative_flips,
+            "min_gain": judged.limits.min_gain,
         },
         "decision": judged.decision,
         "reasons": judged.reasons,
@@ -93,7 +94,11 @@ def part_rows(report: Mapping[str, Any]) -> list[list[str]]:
     """Return the table of the parts as texts: what is shown in a terminal and on the page."""
     rows = []
     for part in report["parts"]:
-        what = {"past": "all the past", "new": f"new: {part['name']}"}
+        what = {
+            "past": "all the past",
+            "new": f"new: {part['name']}",
+            "new slice": f"new: {part['name']}",
+        }
         name = what.get(part["what"], f"{part['what']} {part['name']}")
         flips = part["negative_flips"]
         lost = round(flips[0] * part["examples"]) if flips and flips[0] is not None else None

@@ -26,7 +26,7 @@ from engram.production import drift, erasure
 from engram.production.artefact import Artefact, Document
 from engram.production.drift import Contradiction, Drift
 from engram.production.erasure import EXAM, MEMORY, Erasures, Seen
-from engram.production.exam import Answers, Questions, assess, questions, split
+from engram.production.exam import Answers, Questions, assess, check_slice, questions, split
 from engram.production.gate import Gate, Judged, Part, Verdict, exam_parts, judge
 from engram.production.model import Model, device_of, open_version, read_network
 from engram.production.networks import grow
@@ -118,7 +118,7 @@ def update(
         request = request_digest([job.request, schema, asked])
         if finished := unpointed(artefact, request, parent.version):
             return finished
-        job.prepare()
+        job.prepare(gate, slices)
         candidate, start, seconds = job.train(loop, every, listener)
         return job.decide(candidate, start, seconds, gate, slices, force, period, request)
 
@@ -127,6 +127,8 @@ def plan_update(
     folder: str | PathLike[str],
     data: object,
     *,
+    gate: Gate | None = None,
+    slices: Sequence[str] = (),
     schema: Schema = "keep",
     settings: Mapping[str, Scalar] | None = None,
     trust_code: bool = False,
@@ -135,7 +137,7 @@ def plan_update(
     artefact = Artefact(folder)
     parent = open_version(artefact, artefact.current, torch.device("cpu"), trust_code)
     job = _Update(artefact, parent, data, schema, settings or {}, torch.device("cpu"))
-    job.prepare()
+    job.prepare(gate or Gate(), slices)
     before = set(parent.preprocessing.target.names)
     new = [name for name in job.preprocessing.target.names if name not in before]
     steps = -(-len(job.parts.train) // job.how.batch_size) * job.how.passes
@@ -180,8 +182,11 @@ class _Update:
         training = dataclasses.asdict(self.how)
         self.request = request_digest(["update", self.parent.version, self.data.digest, training])
 
-    def prepare(self) -> None:
-        """Hold the data to the schema and part it; refuse it before anything is trained."""
+    def prepare(self, gate: Gate, slices: Sequence[str]) -> None:
+        """Hold the data to the schema and part it; refuse it before anything is trained.
+
+        So is a gate that asks for what there is not.
+        """
         data, artefact = named(self.data, self.number), self.artefact
         blocked = self.erasures.blocks(data)
         if any(blocked):
@@ -211,6 +216,9 @@ class _Update:
             if gone:
                 self.notes.append(f"Columns that are gone count as missing: {', '.join(gone)}.")
             data = self.data = replace(data, columns=columns)
+        gate.check(self.preprocessing.target)
+        for column in gate.columns(slices):
+            check_slice(column, self.preprocessing)
         new = [each for each in self.preprocessing.target.names if each not in before.target.names]
         if new and isinstance(before.target, Classes):
             self.notes.append(f"New classes: {', '.join(new)}.")
@@ -270,7 +278,12 @@ class _Update:
         self.exam = self._widened(self.exam)
         keep(self.exam, self.preprocessing, self.data, self.rows, self.parts.exam, number)
         asked = questions(self.exam, self.preprocessing)
-        parts = exam_parts(asked, names, number, slices, self.preprocessing)
+        parts = exam_parts(asked, names, number, gate, slices, self.preprocessing)
+        unmet = gate.unmet(parts)
+        if unmet:
+            self.notes.append(
+                f"The gate limits {', '.join(unmet)}, of which the exam has no example."
+            )
         before = self._assess(self.parent.network, asked, self.parent.preprocessing)
         after = self._assess(candidate, asked, self.preprocessing)
         against = self._contradiction(asked, before)
@@ -311,9 +324,7 @@ class _Update:
             "forced": force,
             "reasons": _reasons(verdict, judged, [] if mixed else words, force),
             "parts": [
-                part_document(
-                    each, before, after, asked.ids if each.part.what in ("period", "new") else None
-                )
+                part_document(each, before, after, asked.ids if each.part.what != "past" else None)
                 for each in judged
             ],
             "interpolation": mixed,

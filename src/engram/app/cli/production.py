@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from engram.app.cli.options import DeviceOption, JsonOption, PluginOption, use_plugins
+from engram.app.cli.options import (
+    DeviceOption,
+    JsonOption,
+    NetworkSetOption,
+    PluginOption,
+    use_plugins,
+)
 from engram.app.cli.process import importing, on_stop, one_sentence
 from engram.app.terminal import one_line
 from engram.errors import EngramError
@@ -71,6 +77,7 @@ def train(
             "for images, unless given."
         ),
     ] = None,
+    network_set: NetworkSetOption = None,
     passes: PassesOption = None,
     memory: Annotated[int | None, typer.Option(help="Examples of the past that are kept.")] = None,
     settings: SettingOption = None,
@@ -99,6 +106,7 @@ def train(
                 data,
                 out,
                 network=network,
+                arguments=_by_key(network_set, "--network-set"),
                 settings=given,
                 period=period,
                 trust_code=trust_code,
@@ -112,6 +120,7 @@ def adopt(
     weights: Annotated[Path, typer.Option(metavar="FILE", help="Its weights, as safetensors.")],
     data: Annotated[str, typer.Option(help="What its memory and its exam are made from.")],
     out: OutOption,
+    network_set: NetworkSetOption = None,
     memory: Annotated[int | None, typer.Option(help="Examples of the past that are kept.")] = None,
     settings: SettingOption = None,
     period: PeriodOption = None,
@@ -129,6 +138,7 @@ def adopt(
             weights,
             data,
             out,
+            arguments=_by_key(network_set, "--network-set"),
             settings=_settings(settings, memory=memory),
             period=period,
             trust_code=trust_code,
@@ -154,8 +164,8 @@ def update(
     settings: SettingOption = None,
     period: PeriodOption = None,
     force: Annotated[
-        str, typer.Option(metavar="REASON", help="Let it answer whatever the gate says.")
-    ] = "",
+        str | None, typer.Option(metavar="REASON", help="Let it answer whatever the gate says.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read the data and say what would be done.")
     ] = False,
@@ -174,9 +184,18 @@ def update(
         from engram.app.cli.console import print_json
 
         given, wanted = _settings(settings, passes=passes), _schema(schema)
+        judged = production.Gate.read(gate) if gate else production.Gate()
+        if force is not None and not force.strip():
+            raise EngramError("force must say why, as in --force 'the labels were corrected'.")
         if dry_run:
             plan = production.plan_update(
-                artefact, data, schema=wanted, settings=given, trust_code=trust_code
+                artefact,
+                data,
+                gate=judged,
+                slices=slices or (),
+                schema=wanted,
+                settings=given,
+                trust_code=trust_code,
             )
             if json:
                 print_json(vars(plan))
@@ -187,7 +206,6 @@ def update(
                 )
                 _print_notes(plan.notes)
             return
-        judged = production.Gate.read(gate) if gate else production.Gate()
         with on_stop("Stopped: the same command goes on from where it was saved."):
             result = production.update(
                 artefact,
@@ -197,7 +215,7 @@ def update(
                 schema=wanted,
                 settings=given,
                 period=period,
-                force=force,
+                force=force or "",
                 trust_code=trust_code,
                 device=device,
             )
@@ -337,18 +355,20 @@ def _schema(text: str) -> Literal["keep", "extend"]:
 
 
 def _settings(texts: Sequence[str] | None, **own: object) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise EngramError(f"set must be KEY=VALUE, not {text!r}.")
-        given[name] = value
+    """Return what --set and the options of its own give by name."""
+    given: dict[str, Any] = dict(_by_key(texts, "--set"))
     for name, number in own.items():
         if number is not None:
             if name in given:
                 raise EngramError(f"{name} is given twice, as --{name} and by --set.")
             given[name] = number
     return given
+
+
+def _by_key(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    from engram.app.cli.requests import parse_settings
+
+    return parse_settings(texts or (), option)
 
 
 def _list_settings() -> None:
