@@ -12,7 +12,7 @@ from engram.lab.benchmarks import Examples, PermutedMnist, benchmark
 from engram.memory import ClassRing, Fifo, Policy, Reservoir, Selective
 from engram.memory.policies import POLICIES
 from engram.rules import AGEM, GEM, MEGA2, Rule
-from engram.rules.registry import RULES
+from engram.rules.rule import RULES
 from engram.testing import check_benchmark, check_network, check_policy, check_rule
 
 

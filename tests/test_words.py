@@ -44,8 +44,14 @@ RETIRED_CLASSES = {
 }
 """These are ordinary words in other names."""
 
-RETIRED_IN_PENALTIES = {"held": "anchor"}
-PENALTIES = {"penalty.py", "ewc.py", "mas.py", "pi.py", "rwalk.py"}
+PENALTIES = {"penalty.py", "importance.py", "ewc.py", "mas.py", "pi.py", "rwalk.py"}
+LAYERS = {"mlp.py", "layers.py"}
+RETIRED_IN = {
+    "held": ("anchor", PENALTIES),
+    "before": ("grad_input", LAYERS),
+    "learn": ("grad_weight", LAYERS),
+}
+"""Ordinary words too, but not as names of their own in these files."""
 
 
 def names(code: str) -> Iterator[tuple[int, str]]:
@@ -77,9 +83,11 @@ def words(name: str) -> str:
 
 def replacement(name: str, file: str = "") -> str | None:
     """Return what to say in place of a retired word in a name, or None if there is none in it."""
-    retired = RETIRED | (RETIRED_IN_PENALTIES if file in PENALTIES else {})
-    found = (say for word, say in retired.items() if f" {word} " in f" {words(name)} ")
-    return next(found, RETIRED_CLASSES.get(name.lstrip("_")))
+    found = [say for word, say in RETIRED.items() if f" {word} " in f" {words(name)} "]
+    found += [
+        say for word, (say, files) in RETIRED_IN.items() if file in files and words(name) == word
+    ]
+    return next(iter(found), RETIRED_CLASSES.get(name.lstrip("_")))
 
 
 def test_no_retired_word_is_a_name_in_the_source():
@@ -126,6 +134,9 @@ def test_ordinary_words_are_left_alone(code):
     assert not any(replacement(name) for _, name in names(code))
 
 
-def test_what_was_held_in_place_has_an_anchor():
+def test_some_words_are_retired_where_they_had_a_meaning_of_our_own():
     assert replacement("held", "ewc.py") == "anchor"
     assert replacement("held", "mer.py") is None
+    assert replacement("learn", "mlp.py") == "grad_weight"
+    assert replacement("_before", "layers.py") == "grad_input"
+    assert replacement("before_it", "module.py") is None

@@ -32,9 +32,10 @@ from engram.memory.examples import (
     to_bytes,
 )
 from engram.memory.files import State, refuse_unless
-from engram.memory.groups import Group, Groups, Key
+from engram.memory.groups import Descriptions, Group, Groups, Key
 from engram.memory.journal import Journal, deep_copy, new_lock, refuse_within, undo
 from engram.memory.policies import (
+    Described,
     Policy,
     Selective,
     check_policy,
@@ -45,7 +46,6 @@ from engram.memory.policies import (
 )
 from engram.memory.resizing import Kept, choose
 from engram.memory.sampling import draw
-from engram.memory.selection import Described, Descriptions
 from engram.memory.slots import (
     MEASURES,
     Candidate,

@@ -47,10 +47,16 @@ from engram.memory.files import UntrustedInput, refuse_unless, to_arrays, to_ten
 from engram.memory.journal import Journal, deep_copy, refuse_within, undo
 from engram.memory.ledger import Ledger
 from engram.memory.mapped import MEMORY, MappedStorage
-from engram.memory.policies import Policy, Selective, natural, policy_from_json, positive
+from engram.memory.policies import (
+    Policy,
+    Selective,
+    describe,
+    natural,
+    policy_from_json,
+    positive,
+)
 from engram.memory.ragged import RaggedStorage
 from engram.memory.sampling import Draws, draw, draw_weighted, spread
-from engram.memory.selection import describe
 from engram.memory.slots import MEASURES, Indices, Moves
 from engram.memory.storage import IndexStorage, Staged, TensorStorage
 

@@ -9,14 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypeAlias, get_type_hints
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, shown, unknown
 from engram.plugins import Registry
+
+Described: TypeAlias = NDArray[np.float32]
+"""What a policy that looks at the examples says of each of a batch, [B, k]."""
 
 _MOST = 2**63  # what an integer of an array can hold is less
 
@@ -105,12 +109,27 @@ class Selective(Policy):
         """
 
     @abstractmethod
-    def leaving(self, described: NDArray[np.float32], chance: float) -> int:
+    def leaving(self, described: Described, chance: float) -> int:
         """Return which of the examples [n, k] leaves, the last one being the candidate.
 
         In a memory that is full before a group is, a group is asked for one of its members alone.
         ``chance`` is a uniform draw from [0, 1).
         """
+
+
+def describe(policy: Selective, batch: Any, count: int) -> Described:  # noqa: ANN401 (nested)
+    """Return what a policy says of a batch of so many examples, on the host."""
+    found = policy.describe(batch)
+    name = f"{type(policy).__name__}.describe"
+    if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != count:
+        given = list(found.shape) if isinstance(found, Tensor) else shown(found)
+        raise EngramError(
+            f"{name} must return a tensor [{count}, k] for {count} examples, not {given}."
+        )
+    described: Described = found.detach().to("cpu", torch.float32).numpy()
+    if not np.isfinite(described).all():
+        raise EngramError(f"{name} returned a value that is not finite.")
+    return described
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from engram.rules.constant import Current, Equal
 from engram.rules.gem import GEM
 from engram.rules.mega1 import MEGA1
 from engram.rules.mega2 import MEGA2
-from engram.rules.registry import register
-from engram.rules.rule import Rule, check_range
+from engram.rules.rule import Rule, check_range, register
 
 __all__ = ["AGEM", "GEM", "MEGA1", "MEGA2", "Current", "Equal", "Rule", "check_range", "register"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from engram.rules.pair import KernelFormula, Number, Pair, PairRule, keep
-from engram.rules.registry import register
+from engram.rules.rule import register
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engram.rules.registry import register
-from engram.rules.rule import Rule
+from engram.rules.rule import Rule, register
 
 
 @dataclass(frozen=True)

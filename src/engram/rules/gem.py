@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from engram.rules.quadratic import DIAGONAL, minimise
-from engram.rules.registry import register
-from engram.rules.rule import Rule, check_range
+from engram.rules.rule import Rule, check_range, register
 
 
 @dataclass(frozen=True)

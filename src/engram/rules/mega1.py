@@ -10,8 +10,7 @@ import torch
 
 from engram.errors import unknown
 from engram.rules.pair import KernelFormula, Number, Pair, PairRule, clip, keep
-from engram.rules.registry import register
-from engram.rules.rule import check_range
+from engram.rules.rule import check_range, register
 
 _TESTS = ("current", "reference")
 _RELEASED_THRESHOLD = 1e-10

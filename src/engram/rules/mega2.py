@@ -9,8 +9,7 @@ import torch
 
 from engram.errors import EngramError, shown
 from engram.rules.pair import KernelFormula, Number, Pair, PairRule, choose, clip, keep, root
-from engram.rules.registry import register
-from engram.rules.rule import check_range
+from engram.rules.rule import check_range, register
 
 
 @dataclass(frozen=True)

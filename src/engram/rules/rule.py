@@ -1,7 +1,8 @@
-"""The contract that all rules share, and the checks that come before every one of them."""
+"""The contract that all rules share, the checks that come before every one, and their names."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
+from engram.plugins import Registry
 
 Reference: TypeAlias = Literal["none", "pooled", "per task"]
 
@@ -144,3 +146,24 @@ def check_range(field: str, value: float, upper: float = math.inf) -> None:
     if not (number and 0 <= value <= min(upper, sys.float_info.max)):
         limits = "0 or more" if upper == math.inf else f"from 0 to {upper}"
         raise EngramError(f"{field} must be a finite number, {limits}, not {shown(value)}.")
+
+
+def _check_class(name: str, value: object) -> type[Rule]:
+    """Refuse what is no rule, and one whose numbers are no settings."""
+    if not (isinstance(value, type) and issubclass(value, Rule)):
+        raise EngramError(f"The rule {shown(name)} must be a class that extends Rule.")
+    if not dataclasses.is_dataclass(value):
+        raise EngramError(f"The rule {value.__name__} must be a frozen dataclass.")
+    return value
+
+
+RULES: Registry[type[Rule]] = Registry("rules", "rule", _check_class)
+
+
+def register(name: str, rule: type[Rule]) -> None:
+    """Make a rule known by a name: a class that extends `Rule`, a frozen dataclass.
+
+    A rule of a plugin is also a method of that name, whose settings are those of every method with
+    a memory and the fields of the rule.
+    """
+    RULES.add(name, rule, module=getattr(rule, "__module__", ""))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.rules import Rule
-from engram.rules.registry import RULES
+from engram.rules.rule import RULES
 from engram.testing.assertions import no_reads, require
 
 _LENGTH = 7  # numbers of a gradient

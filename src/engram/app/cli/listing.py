@@ -15,7 +15,7 @@ from engram.lab.methods.registry import listed as listed_methods
 from engram.lab.networks.registry import NETWORKS
 from engram.memory.policies import POLICIES
 from engram.plugins import KINDS, Listed, load_files, loading_nothing
-from engram.rules.registry import RULES
+from engram.rules.rule import RULES
 
 
 def _benchmarks() -> list[Listed]:

@@ -19,7 +19,7 @@ from engram.lab.engine.replay_plan import (
     read_pooled,
 )
 from engram.memory import Ledger, Selective
-from engram.memory.selection import describe
+from engram.memory.policies import describe
 
 _EXAMPLES = Examples._fields
 _DESCRIBED = 1_000  # examples that a policy describes at once

@@ -15,7 +15,7 @@ from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, boundless
 from engram.lab.settings import Scalar, setting
 from engram.plugins import Listed, Registry
 from engram.rules import Rule
-from engram.rules.registry import RULES
+from engram.rules.rule import RULES
 
 
 @dataclass(frozen=True)
