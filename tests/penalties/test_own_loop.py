@@ -300,3 +300,22 @@ def test_what_cannot_be_served_is_refused_by_name():
         RWALK(1.0, refresh_interval=0)
     with pytest.raises(EngramError, match="damping"):
         PI(1.0, damping=0)
+
+
+def test_weights_that_lie_elsewhere_since_the_last_step_are_those_that_count():
+    model, optimizer, penalty = build("pi", "tables", 0.5)
+    for batch in batches(0):
+        learn(model, optimizer, penalty, batch)
+    penalty.end_task()
+    assert penalty.value() == 0
+    for each in model.parameters():
+        each.data = each.data + 0.1  # as loading or moving a model may do
+    assert penalty.value() > 0
+
+
+def test_the_check_can_be_left_out():
+    model, optimizer, penalty = build("mas", "tables", 0.5)
+    learn(model, optimizer, penalty, batches(0)[0])
+    model.weights[0].grad = torch.full_like(model.weights[0], torch.nan)
+    penalty.step(optimizer, check_finite=False)
+    assert model.weights[0].isnan().all()

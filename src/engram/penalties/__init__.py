@@ -1,7 +1,7 @@
 """Penalties that hold important weights in place: EWC, PI, MAS and RWALK, for any module."""
 
 from engram.penalties.ewc import EWC, FisherImportance
-from engram.penalties.importance import Importance, TaskPass
+from engram.penalties.importance import Importance, TaskPass, Weights
 from engram.penalties.mas import MAS, SensitivityImportance
 from engram.penalties.penalty import Penalty
 from engram.penalties.pi import PI, PathImportance
@@ -19,4 +19,5 @@ __all__ = [
     "SensitivityImportance",
     "TaskPass",
     "WalkImportance",
+    "Weights",
 ]

@@ -89,14 +89,13 @@ class FisherImportance(Importance):
 
 def refresh(fisher: Weights, squares: Weights, interval: int, decay: float) -> None:
     """Let the Fisher matrix forget, F <- (1 − decay) F + decay s/N."""
-    for mean, total in zip(fisher, squares, strict=True):
-        mean.mul_(1 - decay).add_(total, alpha=decay / interval)
+    torch._foreach_mul_(fisher, 1 - decay)
+    torch._foreach_add_(fisher, squares, alpha=decay / interval)
 
 
 def add_squares(squares: Weights, gradients: Weights) -> None:
     """Add the square of each gradient, s <- s + g²."""
-    for total, gradient in zip(squares, gradients, strict=True):
-        total.addcmul_(gradient, gradient)
+    torch._foreach_addcmul_(squares, gradients, gradients)
 
 
 class EWC(Penalty):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-Weights: TypeAlias = Sequence[Tensor]
+Weights: TypeAlias = list[Tensor] | tuple[Tensor, ...]
 """A tensor [R, ...] for each parameter, of R runs that learn side by side; R is 1 for one model."""
 
 
@@ -107,8 +106,8 @@ def _by_run(numbers: Tensor, like: Tensor) -> Tensor:
     return numbers.to(like).view(-1, *[1] * (like.dim() - 1))
 
 
-def clear(*states: Iterable[Tensor]) -> None:
+def clear(*states: Weights) -> None:
     """Set what was gathered back to 0."""
     for state in states:
-        for each in state:
-            each.zero_()
+        if state:
+            torch._foreach_zero_(state)

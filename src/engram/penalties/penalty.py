@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -23,7 +24,7 @@ from engram.gradients import (
     ranks_of,
     refuse_sharded,
 )
-from engram.penalties.importance import Importance, TaskPass
+from engram.penalties.importance import Importance, TaskPass, Weights
 from engram.rules import Current
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Penalty(ABC):
     def __init__(self, strength: float) -> None:
         self.strength = number("strength", strength, least=0)  # λ
         self._parameters: list[Tensor] = []
+        self._views: list[Tensor] = []  # of them, [1, ...], while their storage is the same
         self._importance: Importance | None = None
         self._anchors: list[Tensor] = []  # w*
         self._penalty_weights: list[Tensor] = []  # 2 λ Ω
@@ -65,7 +67,7 @@ class Penalty(ABC):
         self._before: tuple[list[Tensor], list[Tensor]] | None = None
 
     @abstractmethod
-    def importance_for(self, weights: Sequence[Tensor]) -> Importance:
+    def importance_for(self, weights: Weights) -> Importance:
         """Return an estimate that has seen nothing, for weights [1, ...] of each parameter."""
 
     @property
@@ -93,14 +95,20 @@ class Penalty(ABC):
         _check_parameters(new)
         self._take_in(new)
 
-    def step(self, optimizer: Optimizer, *, scaler: GradScaler | None = None) -> None:
+    def step(
+        self,
+        optimizer: Optimizer,
+        *,
+        scaler: GradScaler | None = None,
+        check_finite: bool = True,
+    ) -> None:
         """Take the optimiser's step on the loss and the penalty, by the gradients in ``.grad``.
 
         With a GradScaler this stands for ``scaler.step(optimizer)``; a step that it skips is none
-        for the penalty either.
+        for the penalty either. See `before_step` for ``check_finite``.
         """
         if scaler is None or not scaler.is_enabled():
-            self.before_step(optimizer)
+            self.before_step(optimizer, check_finite=check_finite)
             optimizer.step()
             self.after_step()
             return
@@ -122,8 +130,8 @@ class Penalty(ABC):
     ) -> None:
         """Use the loss's gradients, and add the penalty's to ``.grad``; `after_step` must follow.
 
-        A gradient that is not finite is refused: on a CPU at each step, on a GPU where
-        ``check_finite`` is left on, which waits for it. With ``valid``, a truth on the device,
+        A gradient that is not finite is refused where ``check_finite`` is left on; on a GPU the
+        host waits for one number of each step then. With ``valid``, a truth on the device,
         nothing is waited for: a step that is not valid counts as one with gradients of 0.
         """
         self.attach(optimizer)
@@ -138,14 +146,16 @@ class Penalty(ABC):
             raise EngramError(
                 "A gradient is not finite; the step is refused, and the penalty is as it was."
             )
-        importance = self._estimate()
-        importance.before_step(self._steps, self._weights(), gradients)
+        importance, weights = self._estimate(), self._weights()
+        importance.before_step(self._steps, weights, gradients)
         if importance.follows_path:
             # Copies: .grad is about to change, and so are the weights.
-            weights = [each.clone() for each in self._weights()]
-            self._before = ([each.clone() for each in gradients], weights)
+            self._before = (
+                [each.clone() for each in gradients],
+                [each.clone() for each in weights],
+            )
         if self._penalised:
-            self._add_gradient()
+            self._add_gradient(weights)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -154,8 +164,8 @@ class Penalty(ABC):
         if self._before is None:
             return
         (gradients, weights), self._before = self._before, None
-        moved = [now.sub(was) for now, was in zip(self._weights(), weights, strict=True)]
-        self._estimate().extend_path(gradients, moved, -1.0)
+        torch._foreach_sub_(weights, self._weights())  # back from where they are, to save a copy
+        self._estimate().extend_path(gradients, weights, 1.0)
 
     def end_task(
         self,
@@ -240,7 +250,7 @@ class Penalty(ABC):
         penalty_weights = self._penalty_weights
         penalty_weights[place] = grown(penalty_weights[place], torch.zeros_like(weight))
         self._parameters[place] = new
-        self._before = None
+        self._views, self._before = [], None
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything the next step depends on: tensors and plain numbers."""
@@ -321,38 +331,49 @@ class Penalty(ABC):
 
     def _weights(self) -> list[Tensor]:
         """Return the parameters as those of one run, [1, ...]."""
-        return [_weight(each) for each in self._parameters]
+        self._views = [
+            view if _is_of(view, each) else _weight(each)
+            for view, each in zip_longest(self._views, self._parameters)
+        ]
+        return [*self._views]
 
     def _own_gradients(self) -> list[Tensor]:
         """Return what is in ``.grad``, [1, ...] each, 0 where there is none."""
         gradients = []
         for each, anchor in zip(self._parameters, self._anchors, strict=True):
             own = each.grad
-            if own is not None and own.layout is not torch.strided:
+            if own is None:
+                gradients.append(torch.zeros_like(anchor))
+                continue
+            if own.layout is not torch.strided:
                 raise EngramError(
                     f"Gradients must be dense, and one of shape {list(own.shape)} is {own.layout}; "
                     "an embedding needs sparse=False."
                 )
-            gradients.append(
-                torch.zeros_like(anchor) if own is None else own.to(anchor.dtype).unsqueeze(0)
-            )
+            own = own.unsqueeze(0)
+            gradients.append(own if own.dtype == anchor.dtype else own.to(anchor.dtype))
         return gradients
 
-    def _add_gradient(self) -> None:
+    def _add_gradient(self, weights: Sequence[Tensor]) -> None:
         """Add the penalty's gradient, 2 λ Ω (w − w*), to ``.grad`` of what is trained."""
-        for parameter, weight, anchor, penalty_weight in zip(
-            self._parameters, self._weights(), self._anchors, self._penalty_weights, strict=True
-        ):
+        together = zip(self._parameters, weights, self._anchors, self._penalty_weights, strict=True)
+        alike = list[tuple[Tensor, ...]]()
+        for parameter, weight, anchor, penalty_weight in together:
             if not parameter.requires_grad:
                 continue
-            if parameter.grad is None:
-                parameter.grad = (penalty_weight * (weight - anchor)).squeeze(0).to(parameter.dtype)
-            elif parameter.grad.dtype == penalty_weight.dtype:
-                parameter.grad.unsqueeze(0).addcmul_(penalty_weight, weight - anchor)
+            gradient = parameter.grad
+            if gradient is not None and gradient.dtype == penalty_weight.dtype:
+                alike.append((gradient.unsqueeze(0), penalty_weight, weight, anchor))
+                continue
+            added = (penalty_weight * (weight - anchor)).squeeze(0)
+            if gradient is None:
+                parameter.grad = added.to(parameter.dtype)
             else:
-                parameter.grad.add_(
-                    (penalty_weight * (weight - anchor)).squeeze(0).to(parameter.grad.dtype)
-                )
+                gradient.add_(added.to(gradient.dtype))
+        if alike:
+            gradients, penalty_weights, now, anchors = map(list, zip(*alike, strict=True))
+            moved = torch._foreach_sub(now, anchors)
+            torch._foreach_addcmul_(gradients, penalty_weights, moved)
 
     def _pass(
         self,
@@ -450,6 +471,17 @@ def _weight(parameter: Tensor) -> Tensor:
     """Return a parameter as that of one run, [1, ...], in float32 at least."""
     weight = parameter.detach()
     return weight.to(torch.promote_types(weight.dtype, torch.float32)).unsqueeze(0)
+
+
+def _is_of(view: Tensor | None, parameter: Tensor) -> bool:
+    """Tell whether a weight of before is still a parameter's, and no copy of it."""
+    return (
+        view is not None
+        and view.dtype == parameter.dtype
+        and view.shape[1:] == parameter.shape
+        and view.data_ptr() == parameter.data_ptr()
+        and view.stride()[1:] == parameter.stride()
+    )
 
 
 def _check_parameters(parameters: Sequence[Tensor]) -> None:

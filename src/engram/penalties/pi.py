@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
+import torch
 from torch import Tensor
 
 from engram.penalties.importance import Importance, Weights, clear
@@ -52,8 +53,7 @@ class PathImportance(Importance):
 
 def add_products(totals: Weights, gradients: Weights, steps: Weights, scale: float) -> None:
     """Add ``scale`` · gradient · step to each total."""
-    for total, gradient, step in zip(totals, gradients, steps, strict=True):
-        total.addcmul_(gradient, step, value=scale)
+    torch._foreach_addcmul_(totals, gradients, steps, value=scale)
 
 
 class PI(Penalty):

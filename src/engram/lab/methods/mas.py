@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
-
-from torch import Tensor
 
 from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
 from engram.lab.methods.registry import ALL_TARGETS, Entry, register
 from engram.lab.settings import setting
-from engram.penalties import SensitivityImportance
+from engram.penalties import SensitivityImportance, Weights
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Mas(Penalty):
     state: ClassVar[tuple[str, ...]] = (*Penalty.state, *SensitivityImportance.state)
     settings: MasSettings
 
-    def importance_for(self, weights: Sequence[Tensor]) -> SensitivityImportance:
+    def importance_for(self, weights: Weights) -> SensitivityImportance:
         """Return an estimate that has seen nothing."""
         own = self.settings
         return SensitivityImportance(weights, own.formula)

@@ -6,7 +6,7 @@ The mathematics of the importances is in `engram.penalties`, which serves one's 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import Batch, CudaGraphLoop, absorbed, mean_loss
 from engram.lab.methods.method import FinishedTask, Method, MethodSettings, Setup
 from engram.lab.settings import setting
-from engram.penalties import Importance
+from engram.penalties import Importance, Weights
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Penalty(Method):
             setattr(self, name, gathered)  # the same tensor, which the estimate changes in place
 
     @abstractmethod
-    def importance_for(self, weights: Sequence[Tensor]) -> Importance:
+    def importance_for(self, weights: Weights) -> Importance:
         """Return the estimate of Ω, which has seen nothing."""
 
     def kind(self, step: int) -> Hashable:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
-
-from torch import Tensor
 
 from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
 from engram.lab.methods.registry import ALL_TARGETS, Entry, register
 from engram.lab.settings import setting
-from engram.penalties import PathImportance
+from engram.penalties import PathImportance, Weights
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Pi(Penalty):
     state: ClassVar[tuple[str, ...]] = (*Penalty.state, *PathImportance.state)
     settings: PiSettings
 
-    def importance_for(self, weights: Sequence[Tensor]) -> PathImportance:
+    def importance_for(self, weights: Weights) -> PathImportance:
         """Return an estimate that has seen nothing."""
         own = self.settings
         return PathImportance(weights, own.formula, own.damping)

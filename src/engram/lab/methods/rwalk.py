@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
-
-from torch import Tensor
 
 from engram.lab.methods.penalty import PENALTY_VARIES, Penalty, PenaltySettings
 from engram.lab.methods.registry import ALL_TARGETS, Entry, register
 from engram.lab.settings import setting
-from engram.penalties import WalkImportance
+from engram.penalties import WalkImportance, Weights
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Rwalk(Penalty):
     state: ClassVar[tuple[str, ...]] = (*Penalty.state, *WalkImportance.state)
     settings: RwalkSettings
 
-    def importance_for(self, weights: Sequence[Tensor]) -> WalkImportance:
+    def importance_for(self, weights: Weights) -> WalkImportance:
         """Return an estimate that has seen nothing."""
         own = self.settings
         return WalkImportance(weights, own.formula, own.refresh_interval, own.decay, own.damping)
