@@ -1,5 +1,6 @@
 """An executor on other machines: who is heard, who is given up, what is done again."""
 
+import errno
 import json
 import os
 import pickle
@@ -15,7 +16,7 @@ from engram.app.runs import Checkpoints, Cluster, Store, execute, plan_units
 from engram.app.runs.agent import Agent, Hello, Orders, Said, versions
 from engram.app.runs.checkpoints import claim
 from engram.app.runs.remote import Away, Gone, RemotePool
-from engram.app.runs.worker import Died, Finished, Lost, Stopped
+from engram.app.runs.worker import Advanced, Began, Died, Finished, Lost, Stopped, Unfit
 from engram.errors import EngramError
 from listeners import Heard
 
@@ -132,16 +133,49 @@ def test_what_is_away_has_its_unit_no_more_and_may_come_back(pool):
 
 
 def test_a_death_before_the_work_began_is_not_the_works(pool):
-    from engram.app.runs.worker import Began
-
-    pool, mail, _, units = pool
+    pool, mail, heard, units = pool
     polled(pool, mail, (0, hello()))
-    pool.dispatch(units[0], None)
-    ((_, event),) = polled(pool, mail, (0, said(mail, Died("SIGKILL."))))
-    assert isinstance(event, Lost)
-    pool.dispatch(units[0], None)
-    *_, (_, event) = polled(pool, mail, (0, said(mail, Began())), (0, said(mail, Died("SIGKILL."))))
-    assert isinstance(event, Died)
+    for _ in range(3):
+        pool.dispatch(units[0], None)
+        ((_, event),) = polled(pool, mail, (0, said(mail, Died("SIGKILL."))))
+        assert isinstance(event, Unfit)
+        pool.dispatch(units[0], None)
+        *_, (_, event) = polled(
+            pool, mail, (0, said(mail, Began())), (0, said(mail, Died("SIGKILL.")))
+        )
+        assert isinstance(event, Died)
+    assert heard.remarks == []
+
+
+def test_a_worker_that_only_dies_is_let_go_before_it_has_cost_every_unit(pool):
+    """Torch cannot be imported there, say: each unit that it was given would come back at once."""
+    pool, mail, heard, units = pool
+    polled(pool, mail, (0, hello()), (1, hello("n2")))
+    events = []
+    while pool.has_room:
+        pool.dispatch(units[0], None)
+        key, *_ = mail.sent[-1]
+        events += polled(pool, mail, (key, said(mail, Died("It died with exit code 1."))))
+    assert [type(event) for _, event in events] == [Unfit] * 4
+    assert sorted(mail.ended) == [0, 1]
+    assert heard.remarks == [
+        f"The worker on host of {node} is refused: It died with exit code 1."
+        for node in ("n2", "n1")
+    ]
+    assert mail.started == 3
+
+
+def test_a_machine_on_which_no_process_starts_says_so(monkeypatch, specs):
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("engram.app.runs.agent.WorkerProcess", refuse)
+    agent = Agent(Orders(pickle.dumps(None), "cpu"))
+    agent.send(7, pickle.dumps((unit_of(specs(), (0,)), None)))
+    ((number, event),) = agent.receive(5.0)
+    assert number == 7
+    assert "Cannot allocate memory" in pickle.loads(event).reason
+    assert agent.receive(0.0) == []
 
 
 def test_what_is_said_of_an_earlier_unit_is_not_said_of_this_one(pool):
@@ -268,6 +302,56 @@ def test_runs_are_those_of_this_machine_and_a_run_that_kills_its_worker_twice_is
         assert row.outcome["facts"]["pid"] != os.getpid()
 
 
+class Scripted(Cluster):
+    """A cluster of one worker, of which the test says what becomes of its units."""
+
+    events = ()
+
+    def open(self, units, run, device, listener):  # noqa: ARG002
+        return ScriptedPool(self.events)
+
+
+class ScriptedPool:
+    def __init__(self, events):
+        self._events, self.unit = list(events), None
+
+    busy = property(lambda self: self.unit is not None)
+    has_room = property(lambda self: self.unit is None)
+
+    def dispatch(self, unit, checkpoint):  # noqa: ARG002
+        self.unit = unit
+
+    def poll(self):
+        event, unit = self._events.pop(0), self.unit
+        if not isinstance(event, Advanced):
+            self.unit = None
+        return [(unit, event)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(("steps", "failures"), [(range(1, 10), 0), ([3] * 9, 1), ([0] * 9, 1)])
+def test_a_run_that_gets_further_each_time_may_lose_any_number_of_machines(
+    laboratory, specs, store, monkeypatch, steps, failures
+):
+    lost = [
+        event
+        for step in steps
+        for event in (Advanced(laboratory.Progress(0, 1, step, 10)), Lost("It was pre-empted."))
+    ]
+    done = Finished(laboratory.run(specs(), [0]))
+    monkeypatch.setattr(Scripted, "events", (*lost, done))
+    units = plan_units([specs()], range(1), store, device="cpu")
+    cluster = Scripted("slurm", workers=1, shared=store.path.parent)
+    arguments = {"device": "cpu", "command": "c", "listener": Heard(), "cluster": cluster}
+    assert execute(units, store, laboratory.run, **arguments) == failures
+    assert len(store.rows()) == 1 - failures
+
+
 def test_a_run_is_stored_once_whoever_computes_it(specs, store, make_row, laboratory):
     (unit,) = plan_units([specs()], range(1), store, device="cpu")
     store.add([make_row("van", 0, tasks=2)])  # by another driver, meanwhile
@@ -367,10 +451,11 @@ def test_the_workers_device_is_that_of_their_gpus():
 
 
 def test_stacks_are_smaller_where_workers_would_have_none(store, specs):
-    def sizes(workers):
-        units = plan_units([specs()], range(10), store, device="cuda", workers=workers)
+    def sizes(workers, **more):
+        units = plan_units([specs()], range(10), store, device="cuda", workers=workers, **more)
         return [len(unit.runs) for unit in units]
 
     assert sizes(1) == sizes(2) == [5, 5]
     assert sizes(4) == [3, 3, 2, 2]
     assert sizes(100) == [1] * 10
+    assert sizes(100, deterministic=True) == [5, 5]  # as on one machine: the same bits

@@ -65,7 +65,7 @@ def reproduce(
             return 0
     _check_disk(store, planned)
     units = [unit for each in planned for unit in each.units]
-    absent = _announce(planned, study.title)
+    absent = _announce(planned, study.title, where)
     if len(absent) == len(planned):
         return 1
     for spec in {each.spec.network: each.spec for each in planned if each.units}.values():
@@ -118,15 +118,22 @@ def _looked_at(path: Path) -> Iterator[runs.Store]:
         yield empty
 
 
-def _announce(planned: Sequence[Planned], title: str) -> list[Planned]:
-    """Say what is to be done and what cannot be, and return the latter."""
+def _announce(planned: Sequence[Planned], title: str, cluster: runs.Cluster) -> list[Planned]:
+    """Say what is to be done, where, and what cannot be, and return the latter."""
     wanted = sum(each.seeds for each in planned)
-    to_do = f"{_missing(planned):,} of {count(wanted, 'run')} to do."
+    to_do = f"{_missing(planned):,} of {count(wanted, 'run')} to do{_on(cluster)}."
     print(f"{one_line(title)}: {to_do}", file=sys.stderr)
     absent = [each for each in planned if each.absent]
     for sentence in dict.fromkeys(f"{each.spec.benchmark}: {each.absent}" for each in absent):
         print(f"Left out, {sentence}", file=sys.stderr)
     return absent
+
+
+def _on(cluster: runs.Cluster) -> str:
+    """Return which cluster it is, for the end of a sentence; nothing if it is this machine."""
+    if cluster.is_local:
+        return ""
+    return f", on {one_line(cluster.executor)} with {count(cluster.workers or 1, 'worker')}"
 
 
 def _missing(planned: Sequence[Planned]) -> int:
@@ -190,8 +197,7 @@ def _show_plan(
     console.print(table)
     missing, wanted = sum(each.missing for each in planned), sum(each.seeds for each in planned)
     beside = f", {side_by_side:,} side by side" if side_by_side > 1 else ""
-    if not cluster.is_local:
-        beside = f", on {cluster.executor} with {count(side_by_side, 'worker')}"
+    beside = _on(cluster) or beside
     summary = f"{missing:,} of {count(wanted, 'run')} to do on {name}{beside}"
     absent = dict.fromkeys(each.absent for each in planned if each.absent)
     if missing:

@@ -94,6 +94,7 @@ class Agent:
         self._node = node or socket.gethostname()
         self._process: WorkerProcess | None = None
         self._number = 0  # of the unit that it was sent last
+        self._failed: Died | None = None  # why no process could be started for it
         self._changed = threading.Condition()
         self._asked = time.monotonic()
         self._over = threading.Event()
@@ -117,22 +118,30 @@ class Agent:
             if self._process is not None and (fresh or not self._process.alive):
                 self._process.kill()
                 self._process = None
-            if self._process is None:
-                orders = self._orders
-                trained = OnNode(orders.run, orders.data, orders.parcels, orders.sources)
-                self._process = WorkerProcess(trained, orders.device, orders.interval)
-            self._number = number
-            with suppress(OSError):  # it has just died, and receive() will say so
-                self._process.pipe.send_bytes(payload)
+            self._number, self._failed = number, None
+            try:
+                self._process = self._process or self._started()
+            except Exception as error:  # whatever it is, the driver waits to hear of its unit
+                self._failed = Died(f"No process can be started: {error}.")
+            else:
+                with suppress(OSError):  # it has just died, and receive() will say so
+                    self._process.pipe.send_bytes(payload)
             self._changed.notify_all()
+
+    def _started(self) -> WorkerProcess:
+        orders = self._orders
+        trained = OnNode(orders.run, orders.data, orders.parcels, orders.sources)
+        return WorkerProcess(trained, orders.device, orders.interval)
 
     def receive(self, seconds: float) -> list[Said]:
         """Return events as they come; none if there are none for so long."""
         self._asked = time.monotonic()
         until = self._asked + seconds
         with self._changed:
-            self._changed.wait_for(lambda: self._process is not None, seconds)
-            process = self._process
+            self._changed.wait_for(lambda: self._process or self._failed, seconds)
+            process, failed, self._failed = self._process, self._failed, None
+            if failed is not None:
+                return [Said(self._number, pickle.dumps(failed))]
         try:
             if process is None or not wait([process.pipe], max(until - time.monotonic(), 0.0)):
                 return []

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from engram.lab.protocol import Checkpoint, Outcome, Progress, Spec
 
 _STORING = 10  # times as long as storing took, it is not done again
-_MOST_LOSSES = 5  # machines that may be lost under a unit: then it may be the unit that does it
+_MOST_LOSSES = 5  # machines in a row that may be lost under a unit that gets no further
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,8 @@ def plan_units(
     """Return the units that the store has no results of: one per run, or as large as stacks are.
 
     A stack has several seeds, and several specs where those may differ in one. Stacks are smaller
-    where some of the ``workers`` would be left without one. With ``again`` everything is computed
+    where some of the ``workers`` would be left without one, unless they are ``deterministic``: the
+    last bits of a run may depend on the size of its stack. With ``again`` everything is computed
     whatever the store has, with ``record_every`` what it has no step records of.
     """
     from engram.lab import protocol
@@ -102,7 +103,7 @@ def plan_units(
             if again or not held or not _has(store, place, steps=record_every > 0):
                 alike.append(((spec, seed), held))
     wanted = sum(map(len, stacks.values()))
-    share = math.ceil(wanted / workers) if workers > 1 else wanted
+    share = wanted if deterministic else math.ceil(wanted / workers)
     most = {
         key: min(protocol.stacking(runs[0][0][0], device)[0], share)
         for key, runs in stacks.items()
@@ -299,6 +300,8 @@ class _Work:
         self._listener, self._checkpoints = listener, checkpoints
         self._paths: dict[Unit, Path] = {}  # where units that have begun are saved
         self._died, self._lost = Counter[Unit](), Counter[Unit]()  # how often under a unit
+        self._steps: dict[Unit, int] = {}  # that a unit has come to
+        self._furthest: dict[Unit, int] = {}  # of them, when a machine was lost under it
         self._wholes: dict[Unit, Unit] = {}  # of a part that was cut off
         self._finished: list[tuple[Unit, Finished]] = []  # not stored yet
         self._store_next = 0.0  # when it may be, by the clock
@@ -353,6 +356,7 @@ class _Work:
 
     def _see_to(self, unit: Unit, event: Event) -> None:
         if isinstance(event, Advanced):
+            self._steps[unit] = event.progress.step
             self._listener.advanced(unit, event.progress)
         elif isinstance(event, Message):
             self._listener.message(unit, event.line)
@@ -375,9 +379,12 @@ class _Work:
     def _again(self, unit: Unit, event: Stopped | Died | Lost | Unfit) -> None:
         """Run a unit again that somebody stopped, or, once, one whose process died.
 
-        One whose machine was lost is run again a few times: machines come and go, but it may also
-        be the unit that takes them down.
+        One whose machine was lost is run again as long as it gets further each time, else a few
+        times: machines come and go, but it may also be the unit that takes them down.
         """
+        if isinstance(event, Lost) and self._steps.get(unit, 0) > self._furthest.get(unit, 0):
+            self._furthest[unit] = self._steps[unit]
+            del self._lost[unit]
         if isinstance(event, Died | Lost):
             kind, most = (self._died, 2) if isinstance(event, Died) else (self._lost, _MOST_LOSSES)
             kind[unit] += 1

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -22,6 +22,7 @@ from engram.app.runs.shipping import unpacked
 from engram.errors import EngramError
 
 _LONG = 10.0  # seconds that a worker waits for news before it says that there are none
+_ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # to reach the cluster, whatever Ray calls it
 _THREADS = 4  # of an actor: one waits for news while others take a unit, or a stop
 
 
@@ -66,6 +67,7 @@ class RayTransport:
 
     def _connect(self) -> None:
         address = self._cluster.where or os.environ.get("RAY_ADDRESS") or "auto"
+        os.environ.setdefault(_ATTEMPTS, "1")  # of half a minute; Ray's own usual are twenty
         try:
             _check_reachable(address)
             self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -95,16 +97,9 @@ class RayTransport:
         sys.stdout = self._stdout
 
     def room(self) -> int:
-        """Return how many workers the cluster has the CPUs and GPUs for."""
-        has = self._ray.cluster_resources()
-        room = int(has.get("CPU", 0))
-        if share := self._cluster.gpus_per_worker:
-            gpus = sum(int(node["Resources"].get("GPU", 0)) for node in self._nodes())
-            room = min(room, gpus * int(1 / share))
-        return room
-
-    def _nodes(self) -> Iterator[dict[str, Any]]:
-        return (node for node in self._ray.nodes() if node["Alive"])
+        """Return how many workers the cluster's nodes have the CPUs and GPUs for."""
+        share = self._cluster.gpus_per_worker
+        return sum(places(node["Resources"], share) for node in self._ray.nodes() if node["Alive"])
 
     def start(self, count: int) -> list[Hashable]:
         """Ask Ray for actors, and each for its hello."""
@@ -134,13 +129,11 @@ class RayTransport:
 
     def _answer(self, key: Hashable, asked: Any) -> list[News]:  # noqa: ANN401
         errors = self._ray.exceptions
-        answer: list[News]
         try:
-            answer = self._ray.get(asked)
-        except errors.ActorUnavailableError:
-            answer = []  # for now; if it stays so, Ray will say that it has died
+            answer: list[News] = self._ray.get(asked)
         except (errors.RayError, OSError) as error:
-            self._actors.pop(key)
+            # One that is only out of reach, for now, may have said what will not be said again.
+            self.end(key)
             return [Gone(_sentence(error), of_work=isinstance(error, errors.OutOfMemoryError))]
         self._asked[self._actors[key].receive.remote(_LONG)] = key
         return answer
@@ -153,6 +146,20 @@ class RayTransport:
         """Kill an actor, and with it the process that it holds."""
         with suppress(Exception):  # whatever it is, the actor is of no more use
             self._ray.kill(self._actors.pop(key), no_restart=True)
+
+
+def places(resources: Mapping[str, float], gpus_per_worker: float) -> int:
+    """Return how many workers a node of these resources has room for.
+
+    A worker has one CPU and its share of one GPU, never parts of two.
+
+    >>> places({"CPU": 16.0, "GPU": 8.0}, 0.25), places({"CPU": 64.0, "GPU": 8.0}, 0.3)
+    (16, 24)
+    """
+    cores = int(resources.get("CPU", 0))
+    if not gpus_per_worker:
+        return cores
+    return min(cores, int(resources.get("GPU", 0)) * int(1 / gpus_per_worker))
 
 
 def room(cluster: Cluster) -> int:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TICK = 0.2  # seconds between two looks at Ctrl-C
 _SILENCE = 30.0  # seconds without any worker after which the user is told
 _REPORTS = 50  # of progress in a second, from all workers together
+_MOST_STILLBORN = 2  # processes of a worker in a row that die before they train
 
 
 class Gone(NamedTuple):
@@ -87,6 +88,7 @@ class _Worker:
     number: int = 0  # of what it was sent last: what it says of anything else is not heard
     began: bool = False  # whether it trains the unit, rather than import what that takes
     fresh: bool = False  # whether the next unit is to be trained by a new process
+    stillborn: int = 0  # processes in a row that died before they trained anything
 
 
 class RemotePool:
@@ -197,14 +199,18 @@ class RemotePool:
         self, key: Hashable, worker: _Worker, event: Event, events: list[tuple[Unit, Event]]
     ) -> None:
         assert worker.unit is not None
-        if isinstance(event, Died) and not worker.began:
-            event = Lost(event.reason)  # whatever it was, it was not the unit
-        worker.began = worker.began or isinstance(event, Began)
+        refused = isinstance(event, Unfit)
+        if isinstance(event, Began):
+            worker.began, worker.stillborn = True, 0
+        elif isinstance(event, Died) and not worker.began:
+            worker.stillborn += 1  # whatever it was, it was not the unit
+            event, refused = Unfit(event.reason), worker.stillborn == _MOST_STILLBORN
         events.append((worker.unit, event))
         if isinstance(event, Began | Advanced | Message):
             return
         worker.unit, worker.fresh = None, isinstance(event, TooLarge)
-        if isinstance(event, Unfit):
+        if refused:
+            assert isinstance(event, Unfit)
             assert worker.hello is not None
             self._refuse(key, worker.hello, event.reason)
         elif self._stopping:
