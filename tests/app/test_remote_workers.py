@@ -415,6 +415,14 @@ def test_an_agent_ends_its_process_where_no_driver_is_heard_unless_it_was_killed
     assert (ended.returncode, ended.stderr) == (status, b"")
 
 
+def test_no_source_is_sent_to_be_run_unless_it_is_trusted(monkeypatch, specs, tmp_path):
+    (tmp_path / "mine.py").write_text("")
+    monkeypatch.setenv("ENGRAM_PLUGINS", str(tmp_path / "mine.py"))
+    units = [unit_of(specs(), (0,))]
+    with pytest.raises(EngramError, match=r"mine\.py', unless you trust it .*: --trust-plugins"):
+        Cluster("ray", workers=1).open(units, None, "cpu", Heard())
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

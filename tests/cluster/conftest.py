@@ -5,17 +5,19 @@ import os
 from pathlib import Path
 
 import pytest
+from processes_of import OURS
 
 HERE = Path(__file__).parent
 INSTALLED = all(map(importlib.util.find_spec, ("ray", "submitit")))
 collect_ignore_glob = [] if INSTALLED else ["test_*.py"]  # `make test-cluster` has them
 
 ENVIRONMENT = {
+    **OURS,
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # where it is not to be reached, it is 127.0.0.1
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_timeout_ms": "10000",  # one that is killed is refused at once
     "RAY_health_check_failure_threshold": "4",
     "RAY_memory_monitor_refresh_ms": "0",  # others may use this machine's memory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -31,9 +31,21 @@ def pids():
     return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
 
 
+OURS = {"ENGRAM_TEST_CLUSTER": str(os.getpid())}
+"""What the environment of our cluster's processes has, and that of no other on this machine."""
+
+
+def ours(pid):
+    ((name, value),) = OURS.items()
+    try:
+        return f"{name}={value}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
 def agents():
-    """Return the actors that hold workers."""
-    return [pid for pid in pids() if command(pid).startswith("ray::RayAgent")]
+    """Return the actors of our cluster that hold workers."""
+    return [pid for pid in pids() if command(pid).startswith("ray::RayAgent") and ours(pid)]
 
 
 def trainers(holders):
@@ -41,8 +53,8 @@ def trainers(holders):
     return [pid for pid in pids() if parent(pid) in holders and "spawn_main" in command(pid)]
 
 
-def until(condition, seconds=60.0):
-    """Wait until a condition holds; return what it has come to."""
+def until(condition, seconds=180.0):
+    """Wait until a condition holds, on a machine that may be busy; return what it has come to."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"

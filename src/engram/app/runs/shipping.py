@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import shutil
+import sys
 import tarfile
 import uuid
 from collections.abc import Iterable
@@ -94,8 +95,14 @@ class Sources:
     networks: tuple[tuple[str, str], ...]  # the path that a network was given by, and its name
 
     def put_in_place(self, place: Path) -> None:
-        """Let this process find the plugins that were unpacked into a folder."""
+        """Let this process find what was unpacked into a folder, before all else of these names.
+
+        Modules that are installed are not in there; but the driver's own folder may be on the path.
+        """
         os.environ[plugins.FILES] = os.pathsep.join(str(place / each) for each in self.plugins)
+        names = [*self.plugins, *(name for _, name in self.networks)]
+        folders = dict.fromkeys(str((place / name).parent) for name in names)
+        sys.path[:] = [*folders, *(each for each in sys.path if each not in folders)]
 
     def located(self, spec: Spec, place: Path) -> Spec:
         """Return a spec whose network is found there."""
