@@ -5,7 +5,7 @@ from engram.app import runs
 from engram.app.runs import Store, printable, record
 from engram.lab import protocol
 
-PARTS = ("Checkpoint", "run", "settings_help", "specify", "stack_key", "stacking")
+PARTS = ("Checkpoint", "check_network", "run", "settings_help", "specify", "stack_key", "stacking")
 PARTS += ("tuned_settings", "tuning_specs")
 
 

@@ -176,6 +176,7 @@ def test_a_machine_on_which_no_process_starts_says_so(monkeypatch, specs):
     assert number == 7
     assert "Cannot allocate memory" in pickle.loads(event).reason
     assert agent.receive(0.0) == []
+    agent.kill()
 
 
 def test_what_is_said_of_an_earlier_unit_is_not_said_of_this_one(pool):
