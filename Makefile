@@ -123,6 +123,7 @@ docs: $(STAMP)
 	$(BIN)/python -m tools.docs.times results/*.jsonl
 	$(BIN)/python -m tools.docs.reliability
 	$(BIN)/python -m tools.docs.cluster
+	$(BIN)/python -m tools.docs.memory
 	$(BIN)/python -m tools.docs.production --tables
 
 clean:

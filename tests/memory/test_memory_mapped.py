@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickle
 import signal
@@ -23,6 +24,7 @@ from engram.memory import (
     Reservoir,
     TensorStorage,
 )
+from tools.docs.memory import NUMBERS, PAGE, filled
 
 
 def step(memory, number):
@@ -159,6 +161,15 @@ def test_what_is_damaged_is_refused(damage, tmp_path):
         os.truncate(tmp_path / "m" / "memory.safetensors", 99)
     with pytest.raises(EngramError):
         Memory.load(tmp_path / "m")
+
+
+def test_the_page_says_what_was_measured_and_a_step_is_at_most_a_fifth_longer():
+    page, numbers = PAGE.read_text("utf-8"), json.loads(NUMBERS.read_text("utf-8"))
+    assert filled(page, numbers) == page
+    assert numbers["bytes"] >= 4e9
+    assert numbers["own"]["mapped"] < numbers["limit"] == 10**9
+    assert numbers["processor"]["ratio"] <= 1.2
+    assert numbers["clock"]["ratio"] <= 1.2
 
 
 VICTIM = """

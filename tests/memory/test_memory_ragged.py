@@ -46,6 +46,39 @@ def batch(start, count):
     }
 
 
+def test_a_single_number_of_another_tensor_s_is_kept():
+    """A row of a column that is strided: torch takes it for contiguous, whatever its stride."""
+    memory = Memory(Fifo(3))
+    classes = torch.tensor([[4, 5]])
+    memory.add((Ragged([torch.ones(3)]), classes[:, 1], classes[:, 0].half()))
+    _, one, other = memory.sample(1).batch
+    assert (one.tolist(), other.tolist()) == ([5], [4])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "fits"),
+    [
+        (torch.int64, -1, True),
+        (torch.int64, 0.5, False),
+        (torch.uint8, -1, False),
+        (torch.bool, 2, False),
+        (torch.float32, float("nan"), True),
+        (torch.float16, 1e5, False),
+        pytest.param(torch.float32, 10**400, False, id="huge"),
+        (torch.float32, "0", False),
+    ],
+)
+def test_what_is_padded_with_is_a_number_that_the_column_can_hold(dtype, value, fits):
+    column = Ragged([torch.ones(2).to(dtype), torch.ones(1).to(dtype)])
+    if fits:
+        wanted = torch.full((), value, dtype=dtype)
+        assert torch.equal(column.padded(value)[1, 1].isnan(), wanted.isnan())
+        assert wanted.isnan() or column.padded(value)[1, 1] == wanted
+    else:
+        with pytest.raises(EngramError, match=r"value is .*; give a number that torch"):
+            column.padded(value)
+
+
 def add(memory, start, count, **options):
     own = batch(start, count)
     memory.add(own, labels=own["label"], tasks=0, ids=range(start, start + count), **options)

@@ -54,6 +54,21 @@ _INEXACT |= {dtype: torch.float32 for dtype in _ROWS if "float8" in str(dtype)}
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _ROWS if dtype not in _PLAIN}
 
 
+def _holds(dtype: torch.dtype, value: object) -> bool:
+    """Whether a dtype can hold a number, up to rounding of what is no whole number."""
+    if not isinstance(value, int | float):
+        return False
+    if dtype.is_floating_point or dtype.is_complex:
+        finite = abs(value) <= torch.finfo(dtype).max
+        return finite or (isinstance(value, float) and not math.isfinite(value))
+    if isinstance(value, float) and not value.is_integer():
+        return False
+    least, most = (
+        (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    )
+    return least <= value <= most
+
+
 class Ragged(Sequence[Tensor]):
     """A column whose examples differ in their first dimension: a tensor for each, unpadded.
 
@@ -126,6 +141,10 @@ class Ragged(Sequence[Tensor]):
     def padded(self, value: float = 0) -> Tensor:
         """Return one tensor [n, longest, ...], in which shorter ones end with ``value``."""
         shape = (len(self), max(self.lengths, default=0), *self.values.shape[1:])
+        if not _holds(self.values.dtype, value):
+            raise EngramError(
+                f"value is {shown(value)}; give a number that {self.values.dtype} can hold."
+            )
         whole = self.values.new_full(shape, value)
         for row, own in zip(whole, self, strict=True):
             row[: len(own)] = own

@@ -252,8 +252,10 @@ def _nbytes(part: Part) -> list[int]:
 
 def _bytes_of(part: Part) -> memoryview[Any]:
     values = part.values if isinstance(part, Ragged) else part
-    rows = as_rows(values.detach().cpu()).contiguous()
-    return memoryview(rows.reshape(-1).view(torch.uint8).numpy().data if rows.numel() else b"")
+    rows = as_rows(values.detach().cpu()).reshape(-1)
+    if len(rows) and rows.stride(0) != 1:  # a single number of another tensor's is contiguous too
+        rows = rows.clone(memory_format=torch.contiguous_format)
+    return memoryview(rows.view(torch.uint8).numpy().data if len(rows) else b"")
 
 
 def from_bytes(data: bytearray, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
