@@ -37,7 +37,7 @@ from engram.gradients import (
 )
 from engram.memory import IndexStorage, Memory, Ragged
 from engram.memory.columns import own_labels
-from engram.memory.examples import Metadata, checked_metadata
+from engram.memory.examples import NONE, Metadata, checked_metadata
 from engram.objectives import Answer, Objective
 from engram.penalties import Penalty
 from engram.rules import Current, Rule
@@ -161,6 +161,9 @@ class Learner:
         weights: what becomes of the examples' weights: with ``"loss"`` they go to the loss (the
             default one is then a weighted mean), with ``"sampling"`` the memory is sampled in
             proportion to them and the losses are plain.
+        shared: one memory for all ranks of the group: each has a copy, and its batches are
+            broadcast to the others before the step. Memories are made alike, with the same seed. A
+            sample is of ``reference_batch`` examples for each rank, and divided among them.
 
     >>> import torch
     >>> from engram.memory import Memory, Reservoir
@@ -192,6 +195,7 @@ class Learner:
         process_group: GroupChoice = None,
         check_finite: int = 100,
         weights: Literal["loss", "sampling"] = "loss",
+        shared: bool = False,
     ) -> None:
         if not isinstance(weights, str) or weights not in ("loss", "sampling"):
             raise unknown("use of weights", weights, ["loss", "sampling"])
@@ -220,6 +224,15 @@ class Learner:
                 f"{type(loss).__name__} remembers {' and '.join(loss.columns)} beside an example, "
                 "which a memory of indices, or one that collates, does not keep."
             )
+        if not isinstance(shared, bool) or (shared and memory is None):
+            raise EngramError(
+                f"shared is {shown(shared)}; it is True or False, and True needs a memory."
+            )
+        if shared and isinstance(loss, Objective) and loss.columns:
+            raise EngramError(
+                f"{type(loss).__name__} remembers {' and '.join(loss.columns)} beside an example, "
+                "which a memory that ranks share does not keep."
+            )
         if not isinstance(penalty, Penalty | None):
             raise EngramError(f"penalty must be one such as EWC(10.0), not {shown(penalty)}.")
         clips = isinstance(clip_norm, int | float) and not isinstance(clip_norm, bool)
@@ -241,6 +254,7 @@ class Learner:
         self._micro_batch = micro_batch
         self._process_group = process_group
         self._guard = Guard(check_finite)
+        self._shared = shared
 
     @property
     def optimizer(self) -> Optimizer:
@@ -351,9 +365,10 @@ class Learner:
                 current[0] if isinstance(memory.storage, IndexStorage) else current,  # type: ignore[index]
                 labels,
             )
-            prepared.append(own)
             before = _versions(own.tensors)
             seen = memory.present(own)
+            ranks = ranks_of(self._process_group, self.rule) if self._shared else None
+            prepared.append(own if ranks is None else _of_all_ranks(ranks, memory, own))
             yield from self._losses(seen, task, own.size, own.finite, own.metadata)
             if _versions(own.tensors) != before:
                 raise EngramError(_WRITTEN_TO)
@@ -647,9 +662,27 @@ class Learner:
         wanted, count = self.rule.reference, self._reference_batch
         if wanted not in ("pooled", "per task"):
             return
+        ranks = ranks_of(self._process_group, self.rule)
+        if self._shared and ranks is not None:
+            rank, number = ranks.place
+            for name, batch, *columns in self._samples(count * number, with_tasks, ranks):
+                size = _size_of(batch)
+                own = slice(rank * size // number, (rank + 1) * size // number)
+                if own.start < own.stop:
+                    tasks, weights = (None if each is None else each[own] for each in columns)
+                    yield name, _rows_of(batch, own), tasks, weights
+            return
+        yield from self._samples(count, with_tasks, ranks)
+
+    def _samples(
+        self, count: int, with_tasks: bool, ranks: Ranks | None
+    ) -> Iterator[tuple[str, Batch, Tensor | None, Tensor | None]]:
+        """Yield what the memory gives for each reference row."""
+        assert self.memory is not None
+        wanted = self.rule.reference
         with_weights, weighted = self._weights == "loss", self._weights == "sampling"
         by_task = wanted == "per task"
-        if by_task and ranks_of(self._process_group, self.rule) is not None:
+        if by_task and ranks is not None:
             # Other ranks may remember other tasks.
             samples = self.memory.sample(count, by_task=True, weighted=weighted) or {}
             for task, sample in samples.items():
@@ -744,6 +777,51 @@ class _Row(NamedTuple):
 def _examples(weights: Tensor | None, size: int) -> Tensor | float:
     """Return by what a mean over examples counts: their number, or the sum of their weights."""
     return size if weights is None else weights.sum()
+
+
+def _of_all_ranks(ranks: Ranks, memory: Memory, own: Prepared) -> Prepared:
+    """Return the batch of all ranks, each one's examples after those of the rank before it."""
+    columns: list[Tensor] = []
+    for each in own.tensors:
+        lengths = torch.tensor(each.lengths) if isinstance(each, Ragged) else None
+        columns += [each] if lengths is None else [each.values, lengths.to(each.device)]
+    known = own.metadata
+    numbers = [[None if each == NONE else each for each in own] for own in known[:2]]
+    alike = [len(memory), repr(memory.policy)]
+    told = [alike, *numbers, known.ids, known.tags, dict(known.measures)]
+    found, every = ranks.gather(columns, told)
+    others: Any = [*zip(*every, strict=True)]
+    for rank, each in enumerate(others[0]):
+        if each != others[0][0]:
+            raise EngramError(
+                "A shared memory must be the same on all ranks; rank 0 has one of "
+                f"{others[0][0][0]} examples by {others[0][0][1]}, rank {rank} one of {each[0]} by "
+                f"{each[1]}."
+            )
+    joined = iter([torch.cat(parts) for parts in zip(*found, strict=True)])
+
+    def whole(column: Any) -> Any:  # noqa: ANN401
+        if isinstance(column, Ragged):
+            return Ragged.packed(next(joined), next(joined).tolist())
+        return next(joined)
+
+    batch = own.batch
+    batch = whole(batch) if isinstance(batch, Tensor | Ragged) else _changed(batch, whole)
+    tasks, labels, ids, tags = (
+        [each for part in own for each in part or [None]] for own in others[1:5]
+    )
+    measures = {
+        name: [each for part in others[5] for each in part[name]] for name in known.measures
+    }
+    return memory.prepare(
+        batch,
+        tasks=None if None in tasks else tasks,
+        labels=None if None in labels else labels,
+        ids=None if None in ids else ids,
+        tags=tags,
+        weights=measures.get("weights"),
+        times=measures.get("times"),
+    )
 
 
 def _keeps_columns(memory: Memory | None) -> bool:

@@ -11,13 +11,14 @@ import torch
 import torch.distributed as dist
 from gradient_oracles import examples, loss_on, network, sgd
 from torch import multiprocessing, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 import engram
 from engram.errors import EngramError
 from engram.gradients import backward_each
-from engram.memory import Fifo, Memory
+from engram.memory import ClassRing, Fifo, Memory, Ragged, Reservoir
 from engram.penalties import EWC, MAS, PI, RWALK
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
 from unwaited import unwaited
@@ -39,6 +40,70 @@ def part(batch, rank):
 def batches(step, rank):
     """Return the memory's batch of a step and the current one."""
     return part(examples(10 + step, 16), rank), part(examples(step, 4), rank)
+
+
+def shared_memory(rank, rule):
+    """Learn with one memory for both ranks, of which a sample is divided among them."""
+    model = network(0)
+    memory = Memory(Reservoir(9) if rule.reference == "pooled" else ClassRing(2), seed=3)
+    per_rank = 3 if rank is not None else 6
+    learner = engram.Learner(
+        model, sgd(model), rule, memory, reference_batch=per_rank, shared=rank is not None
+    )
+    for step in range(6):
+        if step == 3:
+            learner.end_task()
+        batch = examples(step, 4 + step % 2)
+        learner.observe(*part(batch, rank), task=step // 3)
+    held = memory.read(range(len(memory)))
+    return [*weights(model), *held.batch, held.tasks, memory.sample(5).batch[0]]
+
+
+def one_memory_for_all(rank):
+    """Return what a memory holds of batches that differ in all that is remembered of them."""
+    memory = Memory(Fifo(100))
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.zero_()
+    learner = engram.Learner(
+        model,
+        sgd(model),
+        MEGA2(),
+        memory,
+        loss=lambda model, batch, _, weights: weights.sum() + model(batch["y"]).sum(),
+        reference_batch=2,
+        shared=True,
+    )
+    for step in range(2):
+        learner.observe(
+            {
+                "x": Ragged([torch.arange(1 + rank * k) % 2 for k in range(1, 3)]),
+                "y": torch.ones(2),
+            },
+            ids=[f"{step}-{rank}-{k}" for k in range(2)],
+            labels=[rank, 1],
+            tags={"rank": rank},
+            weights=[1.0 + rank, 2.0],
+            task=step,
+        )
+    return [(e.id, e.task, e.label, dict(e.tags), e.weight) for e in memory.examples()]
+
+
+def other_memories(rank):
+    """Return what is said of memories that are not alike, and of batches with other columns."""
+    model = network(0)
+    said = []
+    for memory in (Memory(Fifo(10 + rank)), Memory(Fifo(10))):
+        learner = engram.Learner(model, sgd(model), MEGA2(), memory, shared=True)
+        batch = examples(0, 4)
+        if memory.policy.capacity == 10 and len(said) == 1:
+            batch = [batch[0].float() if rank else batch[0], batch[1]]
+        said.append(sentence(lambda learner=learner, batch=batch: learner.observe(*batch)))
+    learner = engram.Learner(model, sgd(model), MEGA2(), Memory(Fifo(10)), shared=True)
+    inputs, classes = examples(0, 4)
+    said.append(sentence(lambda: learner.observe(inputs / (1 - rank), classes)))
+    return said
 
 
 def weights(model):
@@ -411,6 +476,38 @@ def messages(rank):
     return sizes, [each.grad.unique().tolist() for each in held]
 
 
+def messages_of_layers(rank):
+    """Return how many messages two passes of DistributedDataParallel send, and how many we do."""
+    sent, original = [], dist.all_reduce
+
+    def hook(group, bucket):
+        sent.append(bucket.buffer().numel())
+        return default_hooks.allreduce_hook(group, bucket)
+
+    def counted(tensor, *others):
+        sent.append(tensor.numel())
+        return original(tensor, *others)
+
+    model = DistributedDataParallel(nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(8))))
+    model.register_comm_hook(None, hook)
+    inputs = torch.full((2, 1000), 1.0 + rank)
+    for _ in range(2):  # it puts its buckets together anew after the first pass
+        sent.clear()
+        for _ in ("memory", "current"):
+            model(inputs).square().mean().backward()
+    theirs = len(sent)
+    mixer = engram.GradientMixer(sgd(model), MEGA2())
+    with model.no_sync(), pytest.MonkeyPatch.context() as patch:
+        for _ in range(2):  # weights are compared in the first step
+            for row in ("memory", "current"):
+                mixer.backward(model(inputs).square().mean(), row=row)
+            sent.clear()
+            patch.setattr(dist, "all_reduce", counted)
+            mixer.mix()
+            patch.undo()
+    return theirs, len(sent)
+
+
 def sparse():
     """Return what is said of gradients that cannot travel."""
     said = []
@@ -475,6 +572,13 @@ def work(rank, path):
             **{("penalised", kind): penalised(rank, kind) for kind in PENALTIES},
             "penalty trouble": penalty_trouble(rank),
             "messages": messages(rank),
+            "messages of layers": messages_of_layers(rank),
+            **{
+                ("shared", name(rule)): shared_memory(rank, rule)
+                for rule in (MEGA1(), MEGA2(), GEM())
+            },
+            "one memory for all": one_memory_for_all(rank),
+            "other memories": other_memories(rank),
             "sparse": sparse(),
             "fully sharded": fully_sharded(rank),
         }
@@ -677,5 +781,34 @@ def test_a_process_group_is_one_of_torchs(wrong):
 
 def test_gradients_travel_together_up_to_8_million_elements_of_a_dtype(ranks):
     for sizes, means in (own["messages"] for own in ranks):
-        assert sizes == [50, 2**23 + 1, 7, 5, 1]  # the last one is of the rows' values
+        assert sizes == [50, 2**23 + 1, 8, 5]  # the rows' values travel with those of their dtype
         assert means == [[1.5]] * 5
+
+
+def test_a_step_takes_no_more_messages_than_two_passes_of_distributed_data_parallel(ranks):
+    for theirs, ours in (own["messages of layers"] for own in ranks):
+        assert 1 < ours <= theirs + 1  # the one is a few numbers, by which ranks compare rows
+
+
+@pytest.mark.parametrize("rule", [MEGA1(), MEGA2(), GEM()], ids=name)
+def test_a_shared_memory_is_that_of_one_process(ranks, rule):
+    check_equal(ranks, ("shared", name(rule)), shared_memory(None, rule))
+
+
+def test_a_shared_memory_holds_all_that_is_known_of_every_rank_s_examples(ranks):
+    assert ranks[0]["one memory for all"] == ranks[1]["one memory for all"]
+    assert ranks[0]["one memory for all"] == [
+        (f"{step}-{rank}-{k}", step, [rank, 1][k], {"rank": rank}, [1.0 + rank, 2.0][k])
+        for step in range(2)
+        for rank in range(2)
+        for k in range(2)
+    ]
+
+
+def test_what_cannot_be_shared_is_told_on_all_ranks(ranks):
+    assert ranks[0]["other memories"] == ranks[1]["other memories"]
+    memories, columns, values = ranks[0]["other memories"]
+    assert "shared" in memories
+    assert "must have the same columns" in columns
+    assert "Rank 1" in values
+    assert "not finite" in values

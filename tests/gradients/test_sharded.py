@@ -257,6 +257,17 @@ def not_finite(rule, world, *, waits):
     return said
 
 
+def bad_batch(world, rank):
+    """Return what is said where the last rank's batch cannot be learnt from, and the step after."""
+    model = sharded(world)
+    learner = engram.Learner(model, sgd(model), MEGA2(), Memory(Fifo(100)))
+    learner.observe(*part(whole_batch(0, world), rank))
+    inputs, classes = part(whole_batch(1, world), rank)
+    said = sentence(lambda: learner.observe(inputs / (world - 1 - rank), classes))
+    learner.observe(*part(whole_batch(2, world), rank))
+    return said, full(model)
+
+
 class Doubled(nn.Sequential):
     """Returns no view of what its last layer does, which FSDP2 warns of."""
 
@@ -375,6 +386,7 @@ def work(rank, world, path):
         for rule in (MEGA1(), MEGA2()):
             for waits in (True, False):
                 found["not finite", name(rule), waits] = not_finite(rule, world, waits=waits)
+        found["bad batch"] = bad_batch(world, rank)
         found["refusals"] = refusals(world)
         if world == 4:
             found["split and copied"] = split_and_copied(world)
@@ -515,6 +527,15 @@ def test_what_is_not_finite_in_one_rank_s_part_is_refused_on_all(ranks, rule, wa
     said = {own["not finite", name(rule), waits] for own in found}
     assert len(said) == 1
     assert "gradient" in said.pop()
+
+
+def test_a_batch_that_one_rank_cannot_take_is_refused_on_all(ranks):
+    world, found = ranks
+    (said, weights), *others = (own["bad batch"] for own in found)
+    assert f"Rank {world - 1} of the process group cannot take this step" in said
+    for other_said, other_weights in others:
+        assert other_said == said
+        assert all(map(torch.equal, weights, other_weights))
 
 
 def test_what_is_not_supported_is_refused_by_name(ranks):

@@ -6,7 +6,9 @@ one rank travels in the first call of a step, and is then raised on all of them.
 
 from __future__ import annotations
 
+import json
 import re
+import weakref
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -42,6 +44,8 @@ _INTERVAL = 100  # steps, after which weights that were found to be the same are
 _FACTS = 4
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
+# Errors that have been raised on all ranks, and are not to be sent again.
+_told: weakref.WeakSet[EngramError] = weakref.WeakSet()
 # By parameter, the name of the group that has found it to be the same on all of its ranks.
 _found_equal: MutableMapping[Tensor, str] = WeakTensorKeyDictionary()
 # By the first parameter of a step, how many steps were taken since all were compared.
@@ -79,7 +83,7 @@ def raise_on_all(ranks: Ranks | None, error: Exception) -> None:
     error that is not ours. What interrupts a rank (Ctrl-C) is not sent: it comes to each of them,
     and not always in the middle of a step.
     """
-    if ranks is not None:
+    if ranks is not None and error not in _told:
         ranks.fail(error)
 
 
@@ -137,6 +141,8 @@ class Ranks:
         self.group = group
         self._rule = rule
         self._size = dist.get_world_size(group)
+        self.place = dist.get_rank(group), self._size
+        """This rank's number, and how many there are."""
         self._device = _device_of(group)
 
     def fail(self, error: Exception) -> None:
@@ -184,11 +190,10 @@ class Ranks:
                 for each in row:
                     if each is not None:
                         each.mul_(share)
-        self._average_gradients(
-            [each for row in aligned for each in row if each is not None and not is_dtensor(each)]
-        )
-        means = self._average_values(dict(zip(names, values, strict=True)), shares, wide)
-        return [*shares], means, aligned
+        means = _shared_values(dict(zip(names, values, strict=True)), shares, wide)
+        own_rows = [each for row in aligned for each in row if each is not None]
+        self._average_together([*means, *(each for each in own_rows if not is_dtensor(each))])
+        return [*shares], [value for mean in means for value in mean.unbind()], aligned
 
     def average_values(
         self,
@@ -205,7 +210,9 @@ class Ranks:
         """
         same_rows, _, wide = self._agree(names, held, [], values, counts)
         shares = self._align(names, counts, same_rows, absent)
-        return shares, self._average_values(dict(zip(names, values, strict=True)), shares, wide)
+        means = _shared_values(dict(zip(names, values, strict=True)), shares, wide)
+        self._average_together(means)
+        return shares, [value for mean in means for value in mean.unbind()]
 
     def average_gradient(
         self, gradient: Gradient, parameters: Sequence[Tensor], held: Sequence[Tensor]
@@ -214,7 +221,7 @@ class Ranks:
         _, same_reach, _ = self._agree([], held, [[each is not None for each in gradient]], [])
         if not same_reach:
             (gradient,) = self._fill([gradient], parameters)
-        self._average_gradients([each for each in gradient if each is not None])
+        self._average_together([each for each in gradient if each is not None])
         return gradient
 
     def plan_rows(self, rows: Sequence[PlannedRow]) -> list[SharedRow]:
@@ -240,6 +247,48 @@ class Ranks:
             share = own[name].examples * self._size / total if name in own else 0.0
             shared.append(SharedRow(name, share, max(parts for _, parts in found[name])))
         return shared
+
+    def gather(
+        self, columns: Sequence[Tensor], told: object
+    ) -> tuple[list[list[Tensor]], list[object]]:
+        """Return the columns of all ranks, rank after rank, and what each of them told, as JSON.
+
+        Lengths may differ; each rank broadcasts its own. An error of a rank that was before this is
+        raised here on all of them.
+        """
+        if self._largest([0] * (3 + 2 * _FACTS))[0]:  # the first call of a step
+            self._raise_first_error()
+        kinds = [[str(each.dtype).removeprefix("torch."), [*each.shape]] for each in columns]
+        every = [json.loads(text) for text in self._gather(json.dumps([kinds, told]))]
+        found = [[[kind, shape[1:]] for kind, shape in own] for own, _ in every]
+        for rank, own in enumerate(found):
+            if own != found[0]:
+                told_to_all = EngramError(
+                    "The batches of all ranks must have the same columns; rank 0 has one of "
+                    f"{found[0]}, and rank {rank} one of {own}."
+                )
+                _told.add(told_to_all)
+                raise told_to_all
+        whole: list[list[Tensor]] = []
+        for rank, (own_kinds, _) in enumerate(every):
+            whole.append([])
+            for place, (kind, shape) in enumerate(own_kinds):
+                column = columns[place]
+                if rank != dist.get_rank(self.group):
+                    column = torch.empty(shape, dtype=getattr(torch, kind), device=column.device)
+                whole[-1].append(self._broadcast(column.contiguous(), rank))
+        return whole, [text for _, text in every]
+
+    def _broadcast(self, tensor: Tensor, rank: int) -> Tensor:
+        """Return a rank's tensor on all ranks, its bytes having travelled where the group's do."""
+        if not tensor.numel():
+            return tensor
+        flat = tensor.detach().view(-1).view(torch.uint8)
+        sent = flat if tensor.device.type in _backends(self.group) else flat.to(self._device)
+        dist.broadcast(sent, dist.get_global_rank(self.group, rank), self.group)
+        if sent is not flat:
+            flat.copy_(sent)
+        return tensor
 
     def share_of(self, examples: float) -> float:
         """Return how a mean over so many examples counts among those of the ranks: 1 if equally."""
@@ -323,9 +372,11 @@ class Ranks:
         if foreign:
             return
         rank, message = next((rank, text) for rank, text in enumerate(messages) if text)
-        raise EngramError(
+        told = EngramError(
             f"Rank {rank} of the process group cannot take this step, so no rank does: {message}"
-        ) from error
+        )
+        _told.add(told)
+        raise told from error
 
     def _raise_different_parameters(self, described: list[str]) -> None:
         every = [text.splitlines() for text in self._gather("\n".join(described))]
@@ -425,20 +476,8 @@ class Ranks:
             for row in rows
         ]
 
-    def _average_values(
-        self, own: dict[Hashable, Tensor], shares: dict[Hashable, float], wide: bool
-    ) -> list[Tensor]:
-        if not shares:
-            return []
-        if wide:
-            own = {name: value.double() for name, value in own.items()}
-        zero = torch.zeros_like(next(iter(own.values())))
-        means = torch.stack([own.get(name, zero) * share for name, share in shares.items()])
-        self._average([means])
-        return [*means.unbind()]
-
-    def _average_gradients(self, gradients: Sequence[Tensor]) -> None:
-        for bucket in _buckets(gradients):
+    def _average_together(self, tensors: Sequence[Tensor]) -> None:
+        for bucket in _buckets(tensors):
             self._average(bucket)
 
     def _average(self, tensors: Sequence[Tensor]) -> None:
@@ -451,12 +490,29 @@ class Ranks:
             start += tensor.numel()
 
 
+def _shared_values(
+    own: dict[Hashable, Tensor], shares: dict[Hashable, float], wide: bool
+) -> list[Tensor]:
+    """Return this rank's part of the rows' values, as one tensor; of no rows there is none."""
+    if not shares:
+        return []
+    if wide:
+        own = {name: value.double() for name, value in own.items()}
+    zero = torch.zeros_like(next(iter(own.values())))
+    return [torch.stack([own.get(name, zero) * share for name, share in shares.items()])]
+
+
 def _device_of(group: dist.ProcessGroup) -> torch.device:
     """Return where a group's small messages travel: on the host if it can, where nothing waits."""
-    kinds = [each.partition(":")[0] for each in dist.get_backend_config(group).split(",")]
+    kinds = _backends(group)
     if "cpu" in kinds:
         return torch.device("cpu")
     return torch.device(kinds[0], torch.get_device_module(kinds[0]).current_device())
+
+
+def _backends(group: dist.ProcessGroup) -> list[str]:
+    """Return the kinds of device whose tensors a group sends."""
+    return [each.partition(":")[0] for each in dist.get_backend_config(group).split(",")]
 
 
 def _named(rule: Rule) -> str:
@@ -491,12 +547,13 @@ def _checksum(parameter: Tensor) -> int:
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Group the tensors by dtype, up to the size of a bucket (a larger tensor travels alone)."""
-    open_buckets: dict[torch.dtype, list[Tensor]] = {}
+    """Group the tensors of a kind, up to the size of a bucket (a larger tensor travels alone)."""
+    buckets: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
-        bucket = open_buckets.setdefault(tensor.dtype, [])
+        kind = tensor.dtype, tensor.device
+        bucket = buckets.setdefault(kind, [])
         if bucket and sum(t.numel() for t in bucket) + tensor.numel() > _BUCKET:
-            yield open_buckets.pop(tensor.dtype)
-            bucket = open_buckets.setdefault(tensor.dtype, [])
+            yield buckets.pop(kind)
+            bucket = buckets.setdefault(kind, [])
         bucket.append(tensor)
-    yield from open_buckets.values()
+    yield from buckets.values()
