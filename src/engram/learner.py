@@ -788,8 +788,8 @@ def _of_all_ranks(ranks: Ranks, memory: Memory, own: Prepared) -> Prepared:
     known = own.metadata
     numbers = [[None if each == NONE else each for each in own] for own in known[:2]]
     alike = [len(memory), repr(memory.policy)]
-    told = [alike, *numbers, known.ids, known.tags, dict(known.measures)]
-    found, every = ranks.gather(columns, told)
+    message = [alike, *numbers, known.ids, known.tags, dict(known.measures)]
+    found, every = ranks.gather(columns, message)
     others: Any = [*zip(*every, strict=True)]
     for rank, each in enumerate(others[0]):
         if each != others[0][0]:

@@ -45,7 +45,7 @@ _FACTS = 4
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 # Errors that have been raised on all ranks, and are not to be sent again.
-_told: weakref.WeakSet[EngramError] = weakref.WeakSet()
+_on_all_ranks: weakref.WeakSet[EngramError] = weakref.WeakSet()
 # By parameter, the name of the group that has found it to be the same on all of its ranks.
 _found_equal: MutableMapping[Tensor, str] = WeakTensorKeyDictionary()
 # By the first parameter of a step, how many steps were taken since all were compared.
@@ -83,7 +83,7 @@ def raise_on_all(ranks: Ranks | None, error: Exception) -> None:
     error that is not ours. What interrupts a rank (Ctrl-C) is not sent: it comes to each of them,
     and not always in the middle of a step.
     """
-    if ranks is not None and error not in _told:
+    if ranks is not None and error not in _on_all_ranks:
         ranks.fail(error)
 
 
@@ -249,9 +249,9 @@ class Ranks:
         return shared
 
     def gather(
-        self, columns: Sequence[Tensor], told: object
+        self, columns: Sequence[Tensor], message: object
     ) -> tuple[list[list[Tensor]], list[object]]:
-        """Return the columns of all ranks, rank after rank, and what each of them told, as JSON.
+        """Return the columns of all ranks, rank after rank, and each one's message, in JSON.
 
         Lengths may differ; each rank broadcasts its own. An error of a rank that was before this is
         raised here on all of them.
@@ -259,16 +259,16 @@ class Ranks:
         if self._largest([0] * (3 + 2 * _FACTS))[0]:  # the first call of a step
             self._raise_first_error()
         kinds = [[str(each.dtype).removeprefix("torch."), [*each.shape]] for each in columns]
-        every = [json.loads(text) for text in self._gather(json.dumps([kinds, told]))]
+        every = [json.loads(text) for text in self._gather(json.dumps([kinds, message]))]
         found = [[[kind, shape[1:]] for kind, shape in own] for own, _ in every]
         for rank, own in enumerate(found):
             if own != found[0]:
-                told_to_all = EngramError(
+                mismatch = EngramError(
                     "The batches of all ranks must have the same columns; rank 0 has one of "
                     f"{found[0]}, and rank {rank} one of {own}."
                 )
-                _told.add(told_to_all)
-                raise told_to_all
+                _on_all_ranks.add(mismatch)
+                raise mismatch
         whole: list[list[Tensor]] = []
         for rank, (own_kinds, _) in enumerate(every):
             whole.append([])
@@ -372,11 +372,11 @@ class Ranks:
         if foreign:
             return
         rank, message = next((rank, text) for rank, text in enumerate(messages) if text)
-        told = EngramError(
+        refusal = EngramError(
             f"Rank {rank} of the process group cannot take this step, so no rank does: {message}"
         )
-        _told.add(told)
-        raise told from error
+        _on_all_ranks.add(refusal)
+        raise refusal from error
 
     def _raise_different_parameters(self, described: list[str]) -> None:
         every = [text.splitlines() for text in self._gather("\n".join(described))]
