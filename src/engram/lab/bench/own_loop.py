@@ -45,7 +45,7 @@ _RULES: Mapping[str, Callable[[], Rule]] = {
 }
 _MIXED = ("MEGA-I", "MEGA-II", "A-GEM")
 _PAST_TASKS = 8  # rows of GEM beside the current one
-_BLOCKS, _SECONDS = 7, 0.2  # of a candidate's block, about
+_BLOCKS, _SECONDS = 7, 0.12  # of a candidate's block, about
 _SPARE = 1.02  # of the memory that plain training takes
 _MEBIBYTE = 2**20
 
@@ -56,7 +56,7 @@ class Workload(NamedTuple):
     model: str
     build: Callable[[], nn.Module]
     draw: Callable[[int], Batch]
-    """Returns random examples on the host."""
+    """Returns random examples on torch's default device."""
     batches: tuple[int, int]
     """Examples of the current batch and of the one from the memory."""
     held: int
@@ -275,11 +275,10 @@ class _Loop:
         self.cuda = self.device.type == "cuda"
         torch.manual_seed(0)
         current, reference = workload.batches
-        count = 8 if self.cuda else 4
-        self._current = [self._moved(workload.draw(current)) for _ in range(count)]
-        self._reference = [self._moved(workload.draw(reference)) for _ in range(count)]
+        self._current = [self._drawn(current) for _ in range(4)]
+        self._reference = [self._drawn(reference) for _ in range(4)]
         self._memory = Memory(Reservoir(workload.held))
-        self._memory.add(self._moved(workload.draw(workload.held)))
+        self._memory.add(self._drawn(workload.held))
 
     def candidates(self) -> list[Candidate]:
         """Return all of them, floors first."""
@@ -327,7 +326,8 @@ class _Loop:
     def model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Return a model and its optimiser."""
         torch.manual_seed(0)
-        model = self.workload.build().to(self.device)
+        with self.device:
+            model = self.workload.build()
         if self.workload.channels_last and self.cuda:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=self.cuda)
@@ -343,8 +343,9 @@ class _Loop:
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast("cuda", torch.bfloat16) if self.cuda else nullcontext()
 
-    def _moved(self, batch: Batch) -> Batch:
-        inputs, wanted = (each.to(self.device) for each in batch)
+    def _drawn(self, count: int) -> Batch:
+        with self.device:
+            inputs, wanted = self.workload.draw(count)
         if self.workload.channels_last and self.cuda:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, wanted
@@ -503,7 +504,7 @@ def _measured(workload: Workload, own: _Loop, blocks: int) -> list[dict[str, Any
 
 
 def _turn(step: Step, device: torch.device) -> Turn:
-    """Return turns of a fifth of a second or so, of one step at least."""
+    """Return turns of a tenth of a second or so, of one step at least."""
     wait = torch.cuda.synchronize if device.type == "cuda" else None
     for _ in range(5 if wait else 1):  # a captured step is captured in the fourth
         step()
