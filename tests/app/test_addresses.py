@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engram.app.report.paper_defaults import value_text
+from engram.app.report import value_text
 from engram.app.runs import address
 from engram.lab.protocol import specify
 

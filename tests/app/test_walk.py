@@ -71,9 +71,9 @@ def walks(tmp_path_factory):
         "--seeds",
         "1",
         "--tasks",
-        "2",
+        "3",
         "--examples",
-        "40",
+        "200",
         "--device",
         "cpu",
     ]

@@ -12,8 +12,7 @@ from engram.lab.benchmarks import Batch, from_tensors
 from engram.lab.benchmarks.tensors import TensorStream
 from engram.lab.engine import mean_loss
 from engram.lab.methods import method_entry, names
-from engram.lab.protocol import run, specify
-from engram.lab.protocol.trainer import build_stream
+from engram.lab.protocol import build_stream, run, specify
 from engram.lab.targets import Labels, Numbers
 
 FAST = {"batch_size": "8", "learning_rate": "0.02", "memory_per_class": "4", "draws": "2"}

@@ -11,8 +11,7 @@ from engram.errors import EngramError
 from engram.lab.benchmarks import from_tensors
 from engram.lab.benchmarks.tensors import TensorStream
 from engram.lab.methods import method_entry, names
-from engram.lab.protocol import run, specify
-from engram.lab.protocol.trainer import build_stream
+from engram.lab.protocol import build_stream, run, specify
 
 SEVERAL = [name for name in names() if not method_entry(name).one_pass]
 FAST = {"batch_size": "8", "learning_rate": "0.1"}

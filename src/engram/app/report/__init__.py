@@ -17,13 +17,14 @@ from engram.app.report.stand_ins import StandIn, read_stand_ins, stand_in
 from engram.app.report.summary import (
     Setting,
     Summary,
+    as_json,
     failure_message,
     majority_baseline,
     remarks,
+    results_table,
     summarise,
 )
 from engram.app.report.tensorboard import check_log_folder, check_tensorboard, write_scalars
-from engram.app.report.terminal import as_json, results_table
 
 __all__ = [
     "SPEED_TABLES",

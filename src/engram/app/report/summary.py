@@ -1,18 +1,31 @@
-"""Where methods are run and compared, and the numbers of one method over its seeds."""
+"""Where methods are run and compared, and the numbers of one method over its seeds.
+
+Also how the command line shows them: a table, or JSON.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engram.app.report.measures import GUESS, NEWEST, Statistic, measure, quantity
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from engram.app.paper import Printed
+from engram.app.report.measures import GUESS, NEWEST, Statistic, measure, metrics_for, quantity
 from engram.app.report.stand_ins import StandIn, data_name, is_other, short_data, stand_in
+from engram.app.report.tables import duration, spread
 from engram.app.runs import Row, canonical
+
+if TYPE_CHECKING:
+    from engram.app.report.paper_defaults import PaperDefaults
 
 # Benchmarks whose tasks differ in size: AwA2's, and one's own data, named by ten digits of it.
 _UNEVEN = re.compile(r"^split-awa$|-[0-9a-f]{10}$")
@@ -295,3 +308,54 @@ def majority_baseline(summaries: Sequence[Summary]) -> list[str]:
                     "average accuracy."
                 ] = None
     return list(sentences)
+
+
+def results_table(summaries: Sequence[Summary], defaults: PaperDefaults) -> Table:
+    """Return a table of methods in one setting; the paper's numbers where that is its own."""
+    title, labels = defaults.heading(summaries)
+    printed = [defaults.printed(summary, "average_accuracy") for summary in summaries]
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    table.add_column("method", overflow="fold")  # it gives way, so that no number does
+    metrics = metrics_for(row for summary in summaries for row in summary.rows)
+    for metric in metrics:
+        table.add_column(metric.title, justify="right", min_width=11)
+    for column in ("seeds", "seconds", *(["paper %"] if any(printed) else [])):
+        table.add_column(column, justify="right")
+    for summary, label, paper in zip(summaries, labels, printed, strict=True):
+        cells = [
+            label,
+            *(_tight(summary.statistic(metric.name), metric.digits) for metric in metrics),
+            seeds_cell(summary),
+            duration(summary.seconds),
+            *([_tight(paper, 2)] if any(printed) else []),
+        ]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _tight(number: Statistic | Printed | None, digits: int) -> str:
+    return spread(number, digits).replace(" ", "")  # or it would not fit 80 columns
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """Return one entry of ``results``; ``failures`` is there only where a seed has failed."""
+    numbers = {metric.name: summary.statistic(metric.name) for metric in metrics_for(summary.rows)}
+    entry = {
+        "method": summary.method,
+        **{
+            name: None if number is None else dataclasses.asdict(number)
+            for name, number in numbers.items()
+        },
+        "seeds": len(summary.rows),
+        "seconds": summary.seconds,
+        "device": summary.device,
+    }
+    if "network" in summary.identity:
+        entry["network"] = summary.identity["network"]
+    return {**entry, "failures": summary.failures} if summary.failures else entry
