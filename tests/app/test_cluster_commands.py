@@ -67,6 +67,7 @@ def test_a_mistake_is_told_with_its_line(read, was, is_now, line, sentence):
         (["--workers", "3"], "are for an executor that is not local"),
         (["--executor", "slurm", "--workers", "2"], "give it with --shared"),
         (["--executor", "slurm", "--slurm", "account"], "--slurm takes KEY=VALUE, not 'account'"),
+        (["--slurm", "time=9", "--slurm", "time=5"], "--slurm gives 'time' twice"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_else(engram, tmp_path, typed, sentence):

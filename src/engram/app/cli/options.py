@@ -120,6 +120,7 @@ def cluster_of(
     usual: Cluster = LOCAL,
 ) -> Cluster:
     """Return the cluster that the options name, those that are not given being the usual one's."""
+    jobs = parse_settings(slurm or (), "--slurm")
     given: dict[str, Any] = {
         "executor": executor,
         "workers": workers,
@@ -127,7 +128,8 @@ def cluster_of(
         "shared": None if shared is None else shared.expanduser().absolute(),
         "ship_data": ship_data or None,
         "trust_plugins": trust_plugins or None,
-        "slurm": _pairs(slurm or ()) or None,
+        "slurm": {key: int(value) if value.isdecimal() else value for key, value in jobs.items()}
+        or None,
     }
     if executor == "local":  # which takes no other options, be they a study's
         usual = LOCAL
@@ -136,14 +138,17 @@ def cluster_of(
     return made.sized()
 
 
-def _pairs(texts: Sequence[str]) -> dict[str, str | int]:
-    pairs: dict[str, str | int] = {}
+def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, str]:
+    """Return what an option, ``--set`` unless given, was given by key."""
+    settings: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals):
-            raise EngramError(f"--slurm takes KEY=VALUE, not {text!r}.")
-        pairs[key] = int(value) if value.isdecimal() else value
-    return pairs
+            raise EngramError(f"{option} takes KEY=VALUE, not {text!r}.")
+        if key in settings:
+            raise EngramError(f"{option} gives {key!r} twice.")
+        settings[key] = value
+    return settings
 
 
 def use_data(folder: Path | None) -> None:

@@ -19,6 +19,7 @@ from engram.app.cli.options import (
     JsonOption,
     NetworkSetOption,
     PluginOption,
+    parse_settings,
     use_plugins,
 )
 from engram.app.cli.process import importing, on_stop, one_sentence
@@ -106,7 +107,7 @@ def train(
                 data,
                 out,
                 network=network,
-                arguments=_by_key(network_set, "--network-set"),
+                arguments=parse_settings(network_set or (), "--network-set"),
                 settings=given,
                 period=period,
                 trust_code=trust_code,
@@ -138,7 +139,7 @@ def adopt(
             weights,
             data,
             out,
-            arguments=_by_key(network_set, "--network-set"),
+            arguments=parse_settings(network_set or (), "--network-set"),
             settings=_settings(settings, memory=memory),
             period=period,
             trust_code=trust_code,
@@ -356,19 +357,13 @@ def _schema(text: str) -> Literal["keep", "extend"]:
 
 def _settings(texts: Sequence[str] | None, **own: object) -> dict[str, Any]:
     """Return what --set and the options of its own give by name."""
-    given: dict[str, Any] = dict(_by_key(texts, "--set"))
+    given: dict[str, Any] = dict(parse_settings(texts or (), "--set"))
     for name, number in own.items():
         if number is not None:
             if name in given:
                 raise EngramError(f"{name} is given twice, as --{name} and by --set.")
             given[name] = number
     return given
-
-
-def _by_key(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    from engram.app.cli.requests import parse_settings
-
-    return parse_settings(texts or (), option)
 
 
 def _list_settings() -> None:

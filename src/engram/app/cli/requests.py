@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from engram.app.cli.choices import TunedSettings
 from engram.app.cli.console import print_json
+from engram.app.cli.options import parse_settings
 from engram.app.terminal import one_line
 from engram.errors import EngramError, unknown
 from engram.lab import protocol
@@ -173,16 +174,3 @@ def _check_methods(methods: Sequence[str]) -> None:
     for method in methods:
         if methods.count(method) > 1:
             raise EngramError(f"The method {method!r} is named twice.")
-
-
-def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, str]:
-    """Return what an option, ``--set`` unless given, was given by key."""
-    settings: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise EngramError(f"{option} takes KEY=VALUE, not {text!r}.")
-        if key in settings:
-            raise EngramError(f"{option} gives {key!r} twice.")
-        settings[key] = value
-    return settings

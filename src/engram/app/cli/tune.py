@@ -15,14 +15,9 @@ from rich.text import Text
 from engram.app import report, runs
 from engram.app.cli.choices import score_text, values_text, with_store
 from engram.app.cli.console import print_json, stdout_console
-from engram.app.cli.options import CHECKPOINT_EVERY
+from engram.app.cli.options import CHECKPOINT_EVERY, parse_settings
 from engram.app.cli.progress import training
-from engram.app.cli.requests import (
-    TuningRequest,
-    network_given,
-    network_words,
-    parse_settings,
-)
+from engram.app.cli.requests import TuningRequest, network_given, network_words
 from engram.app.terminal import one_line
 from engram.errors import EngramError
 from engram.lab import protocol
