@@ -124,9 +124,12 @@ def test_a_head_that_has_grown_is_compared_where_it_was():
         else:  # the memory's columns keep their width; the loss alone looks at both
             answered = learner.model(batch(7)[0])
             then = torch.zeros(6, 3, dtype=torch.float64)
-            answer = objective.remembered(learner.model, batch(7), None, {"logits": then})
-            entropy = cross_entropy(answered, batch(7)[1])
-            close(answer.loss, 0.5 * mse_loss(answered[:, :3], then) + 0.5 * entropy)
+            answers = [
+                objective.remembered(learner.model, batch(7), None, {"logits": then}, draw)
+                for draw in range(objective.draws)
+            ]
+            close(answers[0].loss, 0.5 * mse_loss(answered[:, :3], then))
+            close(answers[1].loss, 0.5 * cross_entropy(answered, batch(7)[1]))
 
 
 def test_batches_that_are_dicts_have_an_objective_of_ones_own():
@@ -137,7 +140,7 @@ def test_batches_that_are_dicts_have_an_objective_of_ones_own():
             logits = model(batch["x"])
             return Answer(cross_entropy(logits, batch["y"]), None, {"logits": logits.detach()})
 
-        def remembered(self, model, batch, tasks, columns):  # noqa: ARG002
+        def remembered(self, model, batch, tasks, columns, draw):  # noqa: ARG002
             assert batch.keys() == {"x", "y"}
             return Answer(mse_loss(model(batch["x"]), columns["logits"]))
 

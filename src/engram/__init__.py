@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engram import memory, metrics, objectives, penalties, rules
+    from engram import memory, meta, metrics, objectives, penalties, rules
     from engram import production as production
     from engram.gradients import GradientMixer, Mix, backward
     from engram.learner import Learner
+    from engram.nearest_mean import NearestMean
     from engram.production import load as load
 
 __version__ = "0.2.0"
@@ -18,9 +19,11 @@ __all__ = [
     "GradientMixer",
     "Learner",
     "Mix",
+    "NearestMean",
     "__version__",
     "backward",
     "memory",
+    "meta",
     "metrics",
     "objectives",
     "penalties",
@@ -29,13 +32,14 @@ __all__ = [
 
 if not TYPE_CHECKING:  # to a type checker there is nothing but the names above
     _MODULES = (
-        *("errors", "gradients", "learner", "memory", "metrics", "objectives", "penalties"),
-        *("plugins", "production", "rules"),
+        *("errors", "gradients", "learner", "memory", "meta", "metrics", "nearest_mean"),
+        *("objectives", "penalties", "plugins", "production", "rules"),
     )
     _HOMES = {
         "GradientMixer": "gradients",
         "Learner": "learner",
         "Mix": "gradients",
+        "NearestMean": "nearest_mean",
         "backward": "gradients",
         "load": "production",
     }

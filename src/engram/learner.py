@@ -38,6 +38,7 @@ from engram.gradients import (
 from engram.memory import IndexStorage, Memory, Ragged
 from engram.memory.columns import own_labels
 from engram.memory.examples import NONE, Metadata, checked_metadata
+from engram.meta import MER, meta_steps
 from engram.objectives import Answer, Objective
 from engram.penalties import Penalty
 from engram.rules import Current, Rule
@@ -141,6 +142,9 @@ class Learner:
             is given the examples' weights by that name, where they have any. Or an `Objective`,
             such as ``engram.objectives.DER()``: another loss for what is remembered, columns that
             are remembered beside an example.
+        meta: goes through a batch example by example, each among draws from the memory, and keeps a
+            part of the way, such as ``engram.meta.MER()``; the rule is plain training then. The
+            examples before one that is refused have been learnt.
         reference_batch: how many examples of the memory each step looks at, at most; of each
             task for a rule that wants its rows by task.
         micro_batch: a batch, or a sample of the memory, of more examples goes through the model in
@@ -187,6 +191,7 @@ class Learner:
         *,
         penalty: Penalty | None = None,
         loss: Loss | Objective = cross_entropy,
+        meta: MER | None = None,
         reference_batch: int = 256,
         micro_batch: int | None = None,
         clip_norm: float | None = None,
@@ -210,6 +215,11 @@ class Learner:
         _refuse_sharded(model)
         if not callable(loss) and not isinstance(loss, Objective):
             raise EngramError(f"loss must be a function or an Objective, not {shown(loss)}.")
+        if weights == "sampling" and rule.reference == "per task" and not rule.draws_by_task:
+            raise EngramError(
+                f"weights='sampling' is for what is sampled, and {type(rule).__name__} reads the "
+                "same examples of a past task in every step; give it sampled=True."
+            )
         if memory is None and rule.reference != "none":
             raise EngramError(
                 f"{type(rule).__name__} mixes with what is remembered, and there is no memory; "
@@ -233,6 +243,10 @@ class Learner:
                 f"{type(loss).__name__} remembers {' and '.join(loss.columns)} beside an example, "
                 "which a memory that ranks share does not keep."
             )
+        if not isinstance(meta, MER | None):
+            raise EngramError(f"meta must be one such as MER(), not {shown(meta)}.")
+        if meta is not None:
+            _check_meta(rule, memory, loss)
         if not isinstance(penalty, Penalty | None):
             raise EngramError(f"penalty must be one such as EWC(10.0), not {shown(penalty)}.")
         clips = isinstance(clip_norm, int | float) and not isinstance(clip_norm, bool)
@@ -248,6 +262,7 @@ class Learner:
         self._clip_norm = clip_norm
         self._loss = loss
         self._weights = weights
+        self._meta = meta
         self._objective = loss if isinstance(loss, Objective) else None
         self._takes_weights = not isinstance(loss, Objective) and _has_parameter(loss, "weights")
         self._reference_batch = reference_batch
@@ -314,6 +329,10 @@ class Learner:
             weights: how much each counts, a number above 0; see ``weights`` of the class.
             times: when they were, for a memory that lets examples go by their time.
         """
+        if self._meta is not None:
+            if weights is not None:
+                raise EngramError("MER takes each example once as it comes, and no weights.")
+            return self._go_through(self._meta, batch, task, ids, labels, tags, times)
         prepared: list[Prepared] = []
         memory = self.memory
 
@@ -391,6 +410,94 @@ class Learner:
         if self._guard.due:
             self.settle()
         return mix
+
+    def _go_through(
+        self,
+        meta: MER,
+        given: tuple[Tensor | dict[str, Tensor], ...],
+        task: int | None,
+        ids: Any,  # noqa: ANN401
+        labels: Any,  # noqa: ANN401
+        tags: Any,  # noqa: ANN401
+        times: Any,  # noqa: ANN401
+    ) -> Mix:
+        """Learn a batch's examples one by one; the loss is their mean, each at its own step."""
+        memory, losses = self.memory, list[Tensor]()
+        assert memory is not None
+        if ranks_of(self._process_group, self.rule) is not None:
+            raise EngramError(
+                "MER takes steps on single examples, which ranks cannot share; give "
+                "process_group=False."
+            )
+        batch = _as_batch(given)
+        size = _size_of(batch)
+        ids = list(ids) if ids is not None and not isinstance(ids, Tensor) else ids
+        known = {"tasks": task, "labels": labels, "ids": ids, "tags": tags, "times": times}
+        memory.prepare(batch, **known)  # which refuses the batch, or finds no fault with it
+        for place in range(size):
+            row = slice(place, place + 1)
+            one = _rows_of(batch, row)
+            mine = {name: _part_of(each, row) for name, each in known.items()}
+            prepared = memory.prepare(one, **mine)
+            if prepared.size:
+                losses.append(self._learn_among_draws(meta, one, task))
+                memory.file(prepared, valid=self._guard.valid)
+        if not losses:
+            raise EngramError("A batch must hold at least one example that is not blocked.")
+        if self._guard.due:
+            self.settle()
+        mean = torch.stack(losses).mean().unsqueeze(0)
+        return Mix(mean, None, torch.ones_like(mean))
+
+    def _learn_among_draws(self, meta: MER, one: Batch, task: int | None) -> Tensor:
+        """Take the steps of a single example, and keep a part of the way; return its loss."""
+        memory, device = self.memory, _device_of(one)
+        assert memory is not None
+        parameters = [each.detach() for each in optimized(self._optimizer) if each.requires_grad]
+        buffers, before = _copies(self.model), [each.clone() for each in parameters]
+
+        def drawn() -> list[tuple[Batch, Tensor | None]]:
+            sample = memory.draw_again(min(meta.draws, memory.available))
+            if sample is None:
+                return []
+            found, tasks = _moved(sample.batch, [sample.tasks], device)
+            rows = [slice(place, place + 1) for place in range(_size_of(found))]
+            return [(_rows_of(found, row), None if tasks is None else tasks[row]) for row in rows]
+
+        def step(example: tuple[Batch, Tensor | None]) -> Tensor:
+            found, tasks = example
+            tasks = None if self._loss is cross_entropy else tasks
+            check = self._guard.check_for(self._optimizer)
+            if self._scaler is not None and self._scaler.is_enabled():
+                check = False
+            loss, value, *_ = self._evaluate(found, tasks, None, True, 0)
+            mix = self._mix(
+                iter([NamedLoss("current", loss, value, 1.0)]), optimized(self._optimizer), check
+            )
+            self._take_step(self._guard.valid)
+            return mix.losses[0]
+
+        def keep(start: list[Tensor], share: float) -> None:
+            with torch.no_grad():
+                for was, each in zip(start, parameters, strict=True):
+                    torch.lerp(was, each, share, out=each)
+
+        own_task = None if task is None else torch.full((1,), task, device=device)
+        try:
+            losses = meta_steps(
+                (one, own_task),
+                (drawn() for _ in range(meta.rounds)),
+                step=step,
+                mark=lambda: [each.clone() for each in parameters],
+                keep=keep,
+                algorithm=meta.algorithm,
+                gamma=meta.gamma,
+                beta=meta.beta,
+            )
+        except BaseException:
+            _put_back([*buffers, *zip(parameters, before, strict=True)])
+            raise
+        return torch.stack(losses).mean()
 
     def settle(self) -> None:
         """Raise if a step since the last check was void; on a GPU the host waits for the answer.
@@ -531,10 +638,9 @@ class Learner:
 
         def rows() -> Iterator[_Row]:
             alone = True
-            for name, batch, *columns in self._references(with_tasks):
+            for found in self._drawn_rows(with_tasks, task, device):
                 alone = False
-                moved, of_tasks, weights = _moved(batch, columns, device)
-                yield _Row(name, moved, of_tasks, weights, None)
+                yield found
             yield _Row("current", current, tasks, own, alone)
 
         ranks = ranks_of(self._process_group, self.rule)
@@ -557,20 +663,26 @@ class Learner:
         Of a sharded model every pass is a collective call: a rank that lacks a row, or has fewer
         parts of it, takes part by passes of its own batch that count nothing.
         """
-        planned = []
+        own: dict[str, list[_Row]] = {}
         for row in rows:
-            size = _size_of(row.batch)
-            parts = 1 if self._micro_batch is None else -(-size // self._micro_batch)
-            planned.append(PlannedRow(row.name, float(_examples(row.weights, size)), parts))
-        own = {row.name: row for row in rows}
+            own.setdefault(row.name, []).append(row)
+        planned = []
+        for label, drawn in own.items():
+            sizes = [_size_of(row.batch) for row in drawn]
+            most = self._micro_batch
+            parts = sum(1 if most is None else -(-size // most) for size in sizes)
+            # Each draw is a mean, and all are of one size.
+            count = float(_examples(drawn[0].weights, sizes[0]))
+            planned.append(PlannedRow(label, count, parts))
         for name, share, parts in ranks.plan_rows(planned):
-            row = own.get(str(name), rows[-1]._replace(name=str(name)))
+            drawn = own.get(str(name), [])
             spare = parts
-            if name in own:
+            for row in drawn:
                 for loss, value, columns, _ in self._in_parts(row):
                     spare -= 1
                     shared = None if value is None else value * share
                     yield row, _Evaluated(loss * share, shared, columns)
+            row = drawn[0] if drawn else rows[-1]._replace(name=str(name))
             for _ in range(spare):
                 loss, value, _, _ = next(self._in_parts(row))
                 yield row, _Evaluated(loss * 0, None if value is None else value * 0, None)
@@ -633,18 +745,19 @@ class Learner:
 
     def _in_parts(self, row: _Row) -> Iterator[_Evaluated]:
         """Yield the loss of a batch and its value or, of a large one, the shares of its parts."""
-        _, batch, tasks, weights, alone = row
+        _, batch, tasks, weights, alone, draw = row
         most, size = self._micro_batch, _size_of(batch)
         if most is None or size <= most:
             examples = _examples(weights, size)
-            yield self._evaluate(batch, tasks, weights, alone)._replace(examples=examples)
+            found = self._evaluate(batch, tasks, weights, alone, draw)
+            yield found._replace(examples=examples)
             return
         total = None if weights is None else weights.sum()
         for start in range(0, size, most):
             part = slice(start, start + most)
             own = None if weights is None else weights[part]
             loss, value, columns, _ = self._evaluate(
-                _rows_of(batch, part), None if tasks is None else tasks[part], own, alone
+                _rows_of(batch, part), None if tasks is None else tasks[part], own, alone, draw
             )
             count = min(most, size - start)
             share: Any = count / size
@@ -653,51 +766,73 @@ class Learner:
             shared = None if value is None else value * share
             yield _Evaluated(loss * share, shared, columns, _examples(own, count))
 
+    def _drawn_rows(
+        self, with_tasks: bool, task: int | None, device: torch.device
+    ) -> Iterator[_Row]:
+        """Yield the reference rows; of several draws those of one row follow one another."""
+
+        def drawn(draw: int) -> Iterator[_Row]:
+            for name, batch, *columns in self._references(with_tasks, task):
+                moved, of_tasks, weights = _moved(batch, columns, device)
+                yield _Row(name, moved, of_tasks, weights, None, draw)
+
+        if self._draws == 1:
+            yield from drawn(0)
+            return
+        by_name: dict[str, list[_Row]] = {}
+        for draw in range(self._draws):
+            for row in drawn(draw):
+                by_name.setdefault(row.name, []).append(row)
+        for parts in by_name.values():
+            yield from parts
+
+    @property
+    def _draws(self) -> int:
+        return 1 if self._objective is None else self._objective.draws
+
     def _references(
-        self, with_tasks: bool
+        self, with_tasks: bool, current: int | None
     ) -> Iterator[tuple[str, Batch, Tensor | None, Tensor | None]]:
         """Yield name, batch, tasks and weights of each reference row that the rule wants."""
         if self.memory is None:
             return
-        wanted, count = self.rule.reference, self._reference_batch
-        if wanted not in ("pooled", "per task"):
+        if self.rule.reference not in ("pooled", "per task"):
             return
-        ranks = ranks_of(self._process_group, self.rule)
+        count, ranks = self._reference_batch, ranks_of(self._process_group, self.rule)
         if self._shared and ranks is not None:
             rank, number = ranks.place
-            for name, batch, *columns in self._samples(count * number, with_tasks, ranks):
+            for name, batch, *columns in self._samples(count * number, with_tasks, current):
                 size = _size_of(batch)
                 own = slice(rank * size // number, (rank + 1) * size // number)
                 if own.start < own.stop:
                     tasks, weights = (None if each is None else each[own] for each in columns)
                     yield name, _rows_of(batch, own), tasks, weights
             return
-        yield from self._samples(count, with_tasks, ranks)
+        yield from self._samples(count, with_tasks, current)
 
     def _samples(
-        self, count: int, with_tasks: bool, ranks: Ranks | None
+        self, count: int, with_tasks: bool, current: int | None
     ) -> Iterator[tuple[str, Batch, Tensor | None, Tensor | None]]:
         """Yield what the memory gives for each reference row."""
-        assert self.memory is not None
-        wanted = self.rule.reference
+        rule, memory = self.rule, self.memory
+        assert memory is not None
         with_weights, weighted = self._weights == "loss", self._weights == "sampling"
-        by_task = wanted == "per task"
-        if by_task and ranks is not None:
-            # Other ranks may remember other tasks.
-            samples = self.memory.sample(count, by_task=True, weighted=weighted) or {}
-            for task, sample in samples.items():
-                tasks = sample.tasks if with_tasks else None
-                yield f"task {task}", sample.batch, tasks, sample.weights if with_weights else None
+        if rule.reference == "pooled":
+            found = memory.references(
+                count, with_tasks=with_tasks, with_weights=with_weights, weighted=weighted
+            )
+            if found is not None:
+                yield "memory", *found
             return
-        found = self.memory.references(
-            count,
-            by_task=by_task,
-            with_tasks=with_tasks,
-            with_weights=with_weights,
-            weighted=weighted,
-        )
-        for place, row in enumerate(found, 1):
-            yield f"memory {place}" if by_task else "memory", *row
+        if rule.draws_by_task:
+            samples = memory.sample(count, by_task=True, weighted=weighted) or {}
+        else:
+            samples = memory.last(count)
+        for task, sample in samples.items():
+            if task == current and memory.policy.include_current:
+                continue  # it is not past
+            tasks = sample.tasks if with_tasks else None
+            yield f"task {task}", sample.batch, tasks, sample.weights if with_weights else None
 
     def _mix(self, losses: Iterator[NamedLoss], parameters: list[Tensor], check: Check) -> Mix:
         group = self._process_group
@@ -727,18 +862,23 @@ class Learner:
             self.rule,
             process_group=group,
             check=check,
-            one_by_one=self._micro_batch is not None,
+            one_by_one=self._micro_batch is not None or self._draws > 1,
             scaler=self._scaler,
         )
 
     def _evaluate(
-        self, batch: Batch, tasks: Tensor | None, weights: Tensor | None, alone: bool | None
+        self,
+        batch: Batch,
+        tasks: Tensor | None,
+        weights: Tensor | None,
+        alone: bool | None,
+        draw: int,
     ) -> _Evaluated:
         objective = self._objective
         if objective is not None:
             if alone is None:
                 batch, columns = _parted(batch, objective.columns)
-                answer = objective.remembered(self.model, batch, tasks, columns)
+                answer = objective.remembered(self.model, batch, tasks, columns, draw)
             else:
                 answer = objective.current(self.model, batch, tasks, alone=alone)
             if not isinstance(answer, Answer):
@@ -772,6 +912,26 @@ class _Row(NamedTuple):
     tasks: Tensor | None
     weights: Tensor | None
     alone: bool | None  # None for a batch of the memory, else whether there is none
+    draw: int = 0  # which of the memory's
+
+
+def _check_meta(rule: Rule, memory: Memory | None, loss: Loss | Objective) -> None:
+    """Refuse what does not go with steps on single examples."""
+    if memory is None:
+        raise EngramError("MER draws from a memory; give one such as Memory(Reservoir(5120)).")
+    if rule.reference != "none" or isinstance(loss, Objective):
+        raise EngramError(
+            "MER takes plain steps on single examples: it goes with no rule that mixes, and with "
+            "no objective."
+        )
+    if isinstance(memory.storage, IndexStorage) or memory.collate is not None:
+        raise EngramError("MER takes examples one by one, from a memory that holds tensors.")
+
+
+def _part_of(known: Any, row: slice) -> Any:  # noqa: ANN401
+    """Return what is known of one example of a batch, where it is given for each."""
+    each = isinstance(known, Sequence) and not isinstance(known, str)
+    return known[row] if each or (isinstance(known, Tensor) and known.dim()) else known
 
 
 def _examples(weights: Tensor | None, size: int) -> Tensor | float:

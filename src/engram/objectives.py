@@ -41,6 +41,9 @@ class Objective(ABC):
     columns: ClassVar[tuple[str, ...]] = ()
     """The names of what the memory is to keep beside each example."""
 
+    draws: int = 1
+    """How many samples of the memory a step looks at, independent of one another."""
+
     @abstractmethod
     def current(
         self, model: nn.Module, batch: Batch, tasks: Tensor | None, *, alone: bool
@@ -56,8 +59,13 @@ class Objective(ABC):
         batch: Batch,
         tasks: Tensor | None,
         columns: Mapping[str, Tensor],  # noqa: ARG002
+        draw: int,  # noqa: ARG002
     ) -> Answer:
-        """Return the loss of a batch of the memory, with what was kept beside it."""
+        """Return the loss of a batch of the memory, with what was kept beside it.
+
+        Of several ``draws`` it is the one of that number, from 0; their losses, and their values,
+        add up to those of the memory.
+        """
         return self.current(model, batch, tasks, alone=True)
 
     def end_task(self, model: nn.Module) -> None:  # noqa: B027 (may do nothing)
@@ -77,7 +85,7 @@ class DER(Objective):
     """Dark experience replay: what is remembered of an example is what the model answered (z).
 
     The memory's loss is α |f(x) − z|² / outputs and, with β (DER++), β times the cross-entropy with
-    the labels; both are means over one draw from the memory. Use it with the rule ``Equal()``.
+    the labels of a second draw from the memory. Use it with the rule ``Equal()``.
 
     Args:
         alpha: the weight of the distance.
@@ -101,6 +109,7 @@ class DER(Objective):
     def __init__(self, alpha: float = 0.3, beta: float = 0.5) -> None:
         self.alpha = _weight("alpha", alpha)
         self.beta = _weight("beta", beta)
+        self.draws = 2 if self.beta else 1
 
     def current(
         self,
@@ -120,9 +129,13 @@ class DER(Objective):
         batch: Batch,
         tasks: Tensor | None,  # noqa: ARG002
         columns: Mapping[str, Tensor],
+        draw: int,
     ) -> Answer:
-        """Return the distance to the logits of then and, with β, the labels' cross-entropy."""
+        """Return the distance to the logits of then or, of the second draw, the cross-entropy."""
         logits, labels = _answered(self, model, batch)
+        if draw == 1:
+            entropy = functional.cross_entropy(logits, labels)
+            return Answer(self.beta * entropy, entropy.detach())
         then = columns["logits"]
         if then.shape[1:] != logits.shape[1:]:
             width = then.shape[-1]  # of a head that has grown since: its first outputs
@@ -134,9 +147,10 @@ class DER(Objective):
             distance = functional.mse_loss(logits[..., :width], then)
         else:
             distance = functional.mse_loss(logits, then)
-        entropy = functional.cross_entropy(logits, labels)
-        loss = self.alpha * distance
-        return Answer(loss + self.beta * entropy if self.beta else loss, entropy.detach())
+        if self.beta:  # the second draw is what a rule compares
+            return Answer(self.alpha * distance, torch.zeros_like(distance).detach())
+        entropy = functional.cross_entropy(logits.detach(), labels)
+        return Answer(self.alpha * distance, entropy)
 
 
 class ERACE(Objective):

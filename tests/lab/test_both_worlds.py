@@ -1,7 +1,8 @@
 """One's own loop and the laboratory take the same steps, method by method, in float64.
 
-The same stream, the same draws (each reference batch is all that is remembered), the same network:
-the weights are compared after each of twenty steps, four in each of five tasks.
+The same stream, the same draws, the same network: the weights are compared after each of twenty
+steps, four in each of five tasks. Draws are the same where each reference batch is all that is
+remembered, and where one's own loop is given those that the laboratory has planned.
 """
 
 import itertools
@@ -15,7 +16,8 @@ from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import Batch
 from engram.lab.methods import FinishedTask, Setup, method_entry
 from engram.lab.networks import MLP
-from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir
+from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir, Sample
+from engram.meta import MER
 from engram.objectives import DER, ERACE, LwF
 from engram.penalties import EWC, MAS, PI, RWALK
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
@@ -117,7 +119,6 @@ CASES = [
         )
         for name, rule in RULES.items()
         for kind, policy in POLICIES.items()
-        if name != "gem" or kind in ("ring", "sample")
     ),
     *(
         (
@@ -159,10 +160,107 @@ def case_name(value):
     return "-".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
+class SameDraws(Memory):
+    """A memory whose samples are those that the laboratory has planned for the step."""
+
+    method = None
+    names = ("inputs", "labels")
+
+    def begin(self, step):
+        found = self.method.bank.read(step, *self.names)
+        self.coming = []
+        if found is not None:
+            columns, weights, groups = found
+            if weights is None:
+                weights = torch.ones(columns[1].shape)
+            parts = (each[0].chunk(groups) for each in (*columns, weights))
+            for *part, counts in zip(*parts, strict=True):
+                self.coming.append(tuple(column[counts > 0] for column in part))
+
+    def references(self, *_, **__):
+        return (self.coming.pop(0), None, None) if self.coming else None
+
+    def sample(self, *_, **__):
+        return {
+            task: Sample(batch, None, None, [], None)
+            for task, batch in enumerate(self.coming)
+            if len(batch[0])
+        }
+
+
+class SameSingles(Memory):
+    """A memory whose draws with replacement are those that the laboratory's MER has made."""
+
+    def __init__(self, method):
+        super().__init__(Reservoir(4), seed=SEED)
+        self.coming, drawn = [], method.memory.drawn
+
+        def recorded(rows):
+            found = drawn(rows)
+            self.coming.append(found)
+            return found
+
+        method.memory.drawn = recorded
+
+    def draw_again(self, count):
+        found = self.coming.pop(0)
+        assert count == len(found)
+        if not found:
+            return None
+        inputs, labels = (
+            torch.cat([each[0] for each in column])
+            for column in zip(*((one.inputs, one.labels) for one in found), strict=True)
+        )
+        return Sample((inputs, labels), None, None, [], None)
+
+
+@pytest.mark.parametrize("algorithm", ["one-batch", "batches"])
+def test_mer_takes_the_same_steps_in_both_worlds(algorithm):
+    options = {"algorithm": algorithm, "gamma": 0.3, "beta": 0.2, "draws": 3, "batches": 2}
+    take_twenty_steps(
+        "mer",
+        {**options, "memory_size": 4},
+        lambda method: {"memory": SameSingles(method), "meta": MER(**options)},
+    )
+
+
+DRAWN = [
+    (
+        name,
+        {"memory_per_class": 3, "memory": kind, "reference_batch": 4, **options},
+        {"rule": rule} if loss is None else {"rule": rule, "loss": loss},
+    )
+    for kind in ("ring", "reservoir")
+    for name, options, rule, loss in (
+        *((name, {}, rule, None) for name, rule in RULES.items() if name != "gem"),
+        ("gem", {"sampled": True, "reference_batch": 2}, GEM(sampled=True), None),
+        ("er-ace", {}, Equal(), ERACE()),
+        ("der", {"alpha": 0.7}, Equal(), DER(0.7, 0)),
+        ("derpp", {"alpha": 0.7, "beta": 0.4}, Equal(), DER(0.7, 0.4)),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "parts"), DRAWN, ids=[f"{n}-{case_name(s)}" for n, s, _ in DRAWN]
+)
+def test_twenty_steps_on_the_same_draws_are_the_same_in_both_worlds(name, settings, parts):
+    memory = SameDraws(POLICIES[settings["memory"]])
+    if "loss" in parts and parts["loss"].columns:
+        memory.names = ("inputs", "labels", "logits")
+    take_twenty_steps(name, settings, {**parts, "memory": memory})
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "parts"), CASES, ids=[f"{n}-{case_name(s)}" for n, s, _ in CASES]
 )
 def test_twenty_steps_are_the_same_in_both_worlds(name, settings, parts):
+    given = {"reference_batch": 1_000} if "memory" in settings else {}
+    take_twenty_steps(name, {**given, **settings}, parts())
+
+
+def take_twenty_steps(name, settings, parts):
+    """Train in both worlds, and compare the weights after every step."""
     stream, entry = Noise(), method_entry(name)
     network = stream.network()
     source = torch.Generator().manual_seed(3)
@@ -170,10 +268,11 @@ def test_twenty_steps_are_the_same_in_both_worlds(name, settings, parts):
     given = {"learning_rate": RATE, "batch_size": BATCH, **settings}
     model = Perceptron(start[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    learner = Learner(model, optimizer, reference_batch=1_000, **parts())
-    if "memory" in settings:
-        given["reference_batch"] = 1_000
     method = entry.build(Setup(network, start, stream.seeds, stream), entry.settings(**given))
+    parts = parts(method) if callable(parts) else parts
+    learner = Learner(model, optimizer, reference_batch=1_000, **parts)
+    if isinstance(learner.memory, SameDraws):
+        learner.memory.method = method
     for task in range(TASKS):
         examples = stream.train(task)
         staged = method.stage_examples(examples)
@@ -182,8 +281,10 @@ def test_twenty_steps_are_the_same_in_both_worlds(name, settings, parts):
         for step in range(STEPS):
             part = slice(step * BATCH, (step + 1) * BATCH)
             batch = Batch(staged.inputs[:, part], staged.labels[:, part])
-            method.observe(step, batch.inputs, batch)
+            if isinstance(learner.memory, SameDraws):
+                learner.memory.begin(step)
             seen.append((examples.inputs[0, part], examples.labels[0, part]))
+            method.observe(step, batch.inputs, batch)
             learner.observe(*seen[-1], task=task)
             torch.testing.assert_close(
                 method.parameters[0],

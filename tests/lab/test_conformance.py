@@ -33,7 +33,10 @@ OPTIONS = [
     ("mer", {"algorithm": "batches"}),
     ("icarl", {"task_ids": False}),
     ("mega-i", {"test": "reference"}),
-    ("gem", {"memory": "sample"}),
+    *(("gem", {"memory": memory}) for memory in ("sample", "reservoir")),
+    ("gem", {"memory": "fifo", "sampled": True}),
+    ("er-ace", {"memory": "reservoir"}),
+    ("derpp", {"memory": "ring"}),
     *(("mega-ii", {"memory": memory}) for memory in ("sample", "reservoir", "fifo")),
 ]
 EVERY = ["settings", "corners", "seeded", "predictions", "stacked", "one pass", "resumed", "budget"]

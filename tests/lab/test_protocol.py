@@ -210,11 +210,6 @@ def test_algorithm_1_mixes_from_the_second_batch_on_the_tables_from_the_second_t
     assert rows == expected
 
 
-def test_gem_needs_a_memory_by_task():
-    with pytest.raises(EngramError, match="memory must be ring or sample"):
-        run(small("gem", memory="fifo"), [0])
-
-
 def test_a_diverging_seed_is_named_and_does_not_stop_the_others():
     spec = Spec(
         **(vars(small("van")) | {"settings": small("van").settings | {"learning_rate": 1e30}})

@@ -231,7 +231,7 @@ def test_everything_but_a_step_settles_first_and_settle_still_tells(name, tmp_pa
     for start, valid in [(10, True), (15, False), (20, False)]:
         memory.file(memory.prepare(numbered(start, 5)), valid=flag(valid))
     assert len(memory) == memory.available == 9
-    assert memory.references(3, by_task=False, with_tasks=False)
+    assert memory.references(3, with_tasks=False)
     assert max(memory.sample(9).ids) == 19
     twin.file(twin.prepare(numbered(10, 5)))
     for own in (memory, twin):
@@ -380,13 +380,13 @@ class TestOnADevice:
                 prepared = memory.prepare(batch, labels=[0] * 10)
                 assert prepared.finite.device.type == "cuda"
                 memory.file(prepared, valid=valid)
-                memory.references(8, by_task=False, with_tasks=False)
+                memory.references(8, with_tasks=False)
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert memory.settle() == 6
         for images, labels in fine:
             twin.add((images.cpu(), labels.cpu()), labels=[0] * 10)
-            twin.references(8, by_task=False, with_tasks=False)
+            twin.references(8, with_tasks=False)
         assert [*memory.examples()] == [*twin.examples()]
         rows, expected = (own.read(range(50)).batch[0].cpu() for own in (memory, twin))
         assert torch.equal(rows, expected)

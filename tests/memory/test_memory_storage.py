@@ -92,28 +92,43 @@ def test_a_sample_by_task_has_up_to_so_many_of_each():
         assert len(set(part.ids)) == len(part.ids)
 
 
-@pytest.mark.parametrize("by_task", [False, True])
 @pytest.mark.parametrize("tasks", [None, 1])
-def test_the_references_of_a_step_are_those_of_a_sample_in_the_order_of_the_slots(by_task, tasks):
+def test_the_reference_of_a_step_is_a_sample_in_the_order_of_the_slots(tasks):
     memories = [Memory(Fifo(40), seed=3) for _ in range(2)]
     for memory in memories:
-        assert memory.references(4, by_task=by_task, with_tasks=True) == []
+        assert memory.references(4, with_tasks=True) is None
         memory.add(torch.arange(20), tasks=tasks)
         memory.add(torch.arange(20, 40), tasks=tasks and tasks + 1)
-    if by_task and tasks is None:
-        with pytest.raises(EngramError, match="have no tasks"):
-            memories[0].references(4, by_task=True, with_tasks=True)
-        return
     for with_tasks in (True, False):
-        found = memories[0].references(4, by_task=by_task, with_tasks=with_tasks)
-        sample = memories[1].sample(4, by_task=by_task)
-        samples = [*sample.values()] if by_task else [sample]
-        assert [batch.tolist() for batch, *_ in found] == [sorted(part.ids) for part in samples]
-        expected = [
-            sorted(part.tasks.tolist()) if with_tasks and tasks is not None else None
-            for part in samples
-        ]
-        assert [own if own is None else own.tolist() for _, own, _ in found] == expected
+        batch, own, weights = memories[0].references(4, with_tasks=with_tasks)
+        sample = memories[1].sample(4)
+        assert batch.tolist() == sorted(sample.ids)
+        if with_tasks and tasks is not None:
+            assert own.tolist() == sorted(sample.tasks.tolist())
+        else:
+            assert own is None
+        assert weights is None
+
+
+def test_the_last_examples_of_each_task_are_the_same_until_some_come_or_go():
+    memory = Memory(ClassRing(4))
+    assert memory.last(2) == {}
+    memory.add((torch.arange(5.0), torch.tensor([0, 1, 0, 1, 0])), tasks=7)
+    assert memory.last(2) == {}  # of a task that goes on
+    memory.end_task()
+    memory.add((torch.arange(5.0, 6.0), torch.tensor([0])), tasks=8)
+    memory.end_task()
+    for _ in range(2):
+        assert {task: part.ids for task, part in memory.last(2).items()} == {7: [3, 4], 8: [5]}
+    assert memory.last(99)[7].batch[0].tolist() == [0, 1, 2, 3, 4]
+    memory.erase(ids=[4])
+    assert memory.last(2)[7].ids == [2, 3]
+    untold = Memory(Fifo(4))
+    untold.add(torch.arange(3))
+    with pytest.raises(EngramError, match="have no tasks"):
+        untold.last(2)
+    with pytest.raises(EngramError, match="count is 0"):
+        memory.last(0)
 
 
 def test_tasks_can_be_given_for_each_example_or_for_all():

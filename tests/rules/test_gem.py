@@ -24,7 +24,9 @@ def conflicting(count, *, dimensions=40, seed=0, spread=1.0, shared=1.0):
 def program(gram, ridge):
     """The matrix and the linear term of the program, straight from its definition."""
     products = gram[1:, 1:].double().numpy()
-    matrix = products + ridge * np.diag(products).mean() * np.eye(len(products))
+    squares = np.diag(products)
+    scale = squares[squares > 0].mean() if squares.any() else 0.0
+    matrix = products + ridge * scale * np.eye(len(products))
     return matrix, gram[0, 1:].double().numpy()
 
 

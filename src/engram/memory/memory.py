@@ -732,33 +732,56 @@ class Memory:
             return samples or None
         return samples.get(_POOLED)
 
+    def draw_again(self, count: int) -> Sample | None:
+        """Return ``count`` examples drawn with replacement; None where nothing is available."""
+        count = natural("count", count)
+        with self._lock:
+            self._finish()
+            available = self._ledger.available
+            if not available or not count:
+                return None
+            slots = self._draws.generator.integers(available, size=count)
+            return self._read(torch.from_numpy(slots))
+
     def references(
         self,
         count: int,
         *,
-        by_task: bool,
         with_tasks: bool,
         with_weights: bool = False,
         weighted: bool = False,
-    ) -> list[tuple[Batch, Tensor | None, Tensor | None]]:
-        """Return the batches of a `sample`, and their tasks and weights if asked for.
+    ) -> tuple[Batch, Tensor | None, Tensor | None] | None:
+        """Return the batch of a `sample`, and its tasks and weights if asked for.
 
         That is all that a training step looks at; the rest of a sample takes it a fifth longer. As
-        it reads each batch in one pass, the examples come in the order of their slots: so they are
+        it reads the batch in one pass, the examples come in the order of their slots: so they are
         read a fifth faster.
         """
         place, read = self.storage.place, self.storage.read
         with self._lock:
             self._finish()
             with_tasks = with_tasks and self._ledger.has_tasks
-            return [
-                (
-                    self._collated(read(place(slots)), self.collate),
-                    place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
-                    self._weights(slots) if with_weights else None,
-                )
-                for slots in self._draw(count, by_task, in_order=True, weighted=weighted).values()
-            ]
+            slots = self._draw(count, False, in_order=True, weighted=weighted).get(_POOLED)
+            if slots is None:
+                return None
+            return (
+                self._collated(read(place(slots)), self.collate),
+                place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
+                self._weights(slots) if with_weights else None,
+            )
+
+    def last(self, count: int) -> dict[int, Sample]:
+        """Return the last ``count`` examples of each task, by slot, and all where there are fewer.
+
+        Nothing is drawn: they are the same until examples come or go.
+        """
+        positive("count", count)
+        with self._lock:
+            self._finish()
+            groups = self._ledger.slots_by_task() if self._ledger.available else {}
+            return {
+                task: self._read(torch.from_numpy(slots[-count:])) for task, slots in groups.items()
+            }
 
     def _weights(self, slots: Tensor) -> Tensor | None:
         """Return the weights of some slots, on the storage's device; None where there are none."""

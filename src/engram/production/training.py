@@ -155,9 +155,11 @@ class Training:
             return
         for task in np.unique(self.past_tasks):
             places = np.flatnonzero(self.past_tasks == task)
-            drawn = self._draw("reference", *self._position, int(task)).permutation(places)
-            chosen = torch.from_numpy(np.sort(drawn[:count]))
-            yield f"period {task}", *self._batch(self.past, chosen)
+            chosen = places[-count:]
+            if rule.draws_by_task:
+                drawn = self._draw("reference", *self._position, int(task)).permutation(places)
+                chosen = np.sort(drawn[:count])
+            yield f"period {task}", *self._batch(self.past, torch.from_numpy(chosen))
 
     def seed_step(self) -> None:
         """Let what a network draws in this step depend on nothing before it."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from engram.errors import EngramError, shown
 from engram.rules.quadratic import DIAGONAL, minimise
 from engram.rules.rule import Rule, check_range, register
 
@@ -20,10 +21,14 @@ class GEM(Rule):
 
         minimise  ½ vᵀ(P + ridge · scale · I)v + qᵀv   subject to   v >= margin
 
-    with P_jk = r_j·r_k, q_k = g·r_k and scale the mean of P's diagonal, so that v does not depend
-    on the unit of the gradients; elsewhere the weights are (1, 0, …). With margin 0 and ridge 0 the
-    update is the nearest one to g with (update)·r_k >= 0 for every k; a ridge leaves a conflict of
-    at most ridge · scale · v_k. A row whose square underflowed counts as 0, without conflict.
+    with P_jk = r_j·r_k, q_k = g·r_k and scale the mean of P's diagonal (of rows that are not 0), so
+    that v does not depend on the unit of the gradients; elsewhere the weights are (1, 0, …). With
+    margin 0 and ridge 0 the update is the nearest one to g with (update)·r_k >= 0 for every k; a
+    ridge leaves a conflict of at most ridge · scale · v_k. A row whose square underflowed counts as
+    0, without conflict.
+
+    The row of a past task is the gradient on its memory, the same examples in every step, as in the
+    original paper; with ``sampled`` on a fresh draw of them in every step.
 
     The program has as many variables as there are past tasks. Those of all leading dimensions are
     solved at once, in float64, on the device of the Gram matrix; a GPU's host reads nothing back.
@@ -39,10 +44,18 @@ class GEM(Rule):
 
     margin: float = 0.5
     ridge: float = 1e-3
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         check_range("margin", self.margin)
         check_range("ridge", self.ridge)
+        if not isinstance(self.sampled, bool):
+            raise EngramError(f"sampled must be True or False, not {shown(self.sampled)}.")
+
+    @property
+    def draws_by_task(self) -> bool:
+        """Whether rows are of fresh draws."""
+        return self.sampled
 
     def weigh(self, losses: Tensor, gram: Tensor | None) -> Tensor:
         """Return 1 and v."""
@@ -59,7 +72,8 @@ class GEM(Rule):
     def _solve(self, products: Tensor, linear: Tensor, absent: Tensor, eps: float) -> Tensor:
         """Return v of each problem, posed for rows of one length and for v − margin >= 0."""
         squares = products.diagonal(dim1=-2, dim2=-1)
-        ridge = self.ridge * squares.mean(-1, keepdim=True)
+        present = (squares > 0).sum(-1, keepdim=True).clamp(min=1)
+        ridge = self.ridge * squares.sum(-1, keepdim=True) / present
         unit = ((squares + ridge) / DIAGONAL).rsqrt().masked_fill(absent, 0)
         matrix = products.lerp(products.mT, 0.5) * (unit.unsqueeze(-1) * unit.unsqueeze(-2))
         # The Gram matrix's rounding may cost dependent rows their convexity: this gives it back.

@@ -41,6 +41,15 @@ class Rule(ABC):
     """Which rows the rule wants beside row 0: none, one for the whole memory, one a past task."""
 
     @property
+    def draws_by_task(self) -> bool:
+        """Whether the row of a past task is that of a fresh draw in every step.
+
+        Otherwise it is that of all its examples or, where only so many are to be read, of the last
+        ones: the same in every step while none come or go. Of a pooled row every step has its draw.
+        """
+        return False
+
+    @property
     def compares_losses(self) -> bool:
         """Whether the weights depend on the losses, which should then be 0 or more.
 

@@ -149,7 +149,7 @@ def _memory_alone(memory: Memory) -> Step:
     batches = fresh(BATCH)
 
     def run() -> None:
-        memory.references(REFERENCE, by_task=False, with_tasks=False)
+        memory.references(REFERENCE, with_tasks=False)
         memory.add(next(batches), tasks=TASKS)
 
     return run

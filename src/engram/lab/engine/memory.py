@@ -13,6 +13,7 @@ from engram.errors import EngramError
 from engram.lab.benchmarks import Batch, Examples, Stream
 from engram.lab.engine.replay_plan import (
     ReplayPlan,
+    draw_by_task,
     kept_slots,
     read_by_task,
     read_growing,
@@ -188,15 +189,18 @@ class Bank:
         per_task: bool,
         draws: int = 1,
         described: Tensor | None = None,
+        sampled: bool = False,
     ) -> None:
         """Plan a task with these labels to come, [R, N]: what its steps read, and what stays.
 
         Every step reads ``count`` of all available examples or, with ``per_task``, up to that
-        many of each finished task, a part of the batch for each. Of several ``draws`` each is a
+        many of each past task, a part of the batch for each: a draw where they are ``sampled``,
+        else the last of them. Of several ``draws`` each is a
         part as well, independent of the others. Of several passes over a task's examples the first
         alone offers them to the memory, which so holds each of them once. A policy that looks at
         the examples is shown those that are staged, unless what it said of them is given.
         """
+        more = {"draws": draws if draws > 1 else 0, "sampled": sampled}
         self._request = {
             "ledgers": [ledger.state_dict() for ledger in self.ledgers],
             "task": task,
@@ -204,7 +208,7 @@ class Bank:
             "batch_size": batch_size,
             "count": count,
             "per_task": per_task,
-        } | ({} if draws == 1 else {"draws": draws})
+        } | {name: value for name, value in more.items() if value}
         self.planned = None  # which was for other examples than those that are staged
         policy = self.ledgers[0].policy
         if isinstance(policy, Selective):
@@ -225,13 +229,17 @@ class Bank:
                 passes=self.stream.passes,
                 draws=draws,
                 described=said,
+                per_task=per_task,
+                sampled=sampled,
             )
         else:
             steps = -(-visited.shape[1] // batch_size)
-            reads = (
-                read_by_task(self.ledgers, count, self._capacity)
-                if per_task
-                else read_pooled(
+            if per_task and sampled:
+                reads = draw_by_task(self.ledgers, self.seeds, task, steps, count, self._capacity)
+            elif per_task:
+                reads = read_by_task(self.ledgers, count, self._capacity)
+            else:
+                reads = read_pooled(
                     self.ledgers,
                     self.seeds,
                     task,
@@ -240,7 +248,6 @@ class Bank:
                     self._capacity,
                     self.device,
                 )
-            )
             kept = kept_slots(self.ledgers, task, coming, said)
         if reads is not None and draws > 1:
             reads = reads.in_parts(draws)

@@ -24,6 +24,7 @@ Described = NDArray[np.float32]  # [R, N, k]
 
 _ROOM = 2**27  # numbers of the tables that are shuffled at once
 _FEW = 2**15  # places that two bytes count
+_NONE = np.empty(0, np.int64)
 
 
 class ReplayPlan:
@@ -138,15 +139,28 @@ def read_pooled(
 
 
 def read_by_task(ledgers: Sequence[Ledger], count: int, capacity: int) -> Reads | None:
-    """Read the latest ``count`` examples of each finished task, the same at every step."""
+    """Read the last ``count`` examples of each finished task, the same at every step."""
     held = [ledger.slots_by_task() for ledger in ledgers]
-    read = [[slots[task][-count:] for task in held[0]] for slots in held]
-    parts = _padded(read, capacity)
-    if parts is None:
-        return None
-    runs, groups, _ = parts.slots.shape
-    weights = None if parts.weights is None else parts.weights.reshape(runs, 1, -1)
-    return Reads(parts.slots.reshape(runs, 1, -1), weights, groups)
+    parts = _padded([[slots[task][-count:] for task in held[0]] for slots in held], capacity)
+    return None if parts is None else parts.in_parts(len(held[0]))
+
+
+def draw_by_task(
+    ledgers: Sequence[Ledger],
+    seeds: Sequence[int],
+    task: int,
+    steps: int,
+    count: int,
+    capacity: int,
+) -> Reads | None:
+    """Draw, for each step, up to ``count`` examples of each finished task."""
+    runs, past = [], [*ledgers[0].slots_by_task()]
+    for ledger, seed in zip(ledgers, seeds, strict=True):
+        source, held = generator(seed, "reference", task), ledger.slots_by_task()
+        of_task = [held[each][subsets(source, steps, count, len(held[each]))] for each in past]
+        runs.append([drawn[step] for step in range(steps) for drawn in of_task])
+    parts = _padded(runs, capacity)
+    return None if parts is None else parts.in_parts(len(past))
 
 
 def read_growing(
@@ -161,10 +175,14 @@ def read_growing(
     passes: int = 1,
     draws: int = 1,
     described: Described | None = None,
+    per_task: bool = False,
+    sampled: bool = False,
 ) -> tuple[Reads | None, Slots]:
     """Play a task through memories that take in every batch as soon as it has been learned.
 
-    Of several passes the first fills them, and all of them read.
+    Of several passes the first fills them, and all of them read: a draw of everything or, with
+    ``per_task``, up to ``count`` of what is left of each past task, the last ones or those that
+    are ``sampled``, a part of the batch for each.
 
     Returns the reads, in which ``capacity`` + i is example i of the task, and the slot that each of
     its examples goes to after its batch's step (-1: not kept), [R, N]. ``labels`` is [R, N], and
@@ -177,7 +195,15 @@ def read_growing(
         source = generator(seed, "reference", task)
         steps, held = [], np.arange(capacity)  # whose example is in each slot
         for start in range(0, passes * len(mine), batch_size):
-            steps += [held[ledger.draw(count, source)] for _ in range(draws)]
+            if per_task:
+                own = ledger.slots_by_task()
+                for each in range(task):
+                    slots_of = own.get(each, _NONE)
+                    if sampled and len(slots_of) > count:
+                        slots_of = source.choice(slots_of, count, replace=False)
+                    steps.append(held[slots_of[-count:]])
+            else:
+                steps += [held[ledger.draw(count, source)] for _ in range(draws)]
             part = slice(start, start + batch_size)
             if start >= len(mine):
                 continue
@@ -185,7 +211,8 @@ def read_growing(
             slots[part] = ledger.add(np.full(len(mine[part]), task), mine[part], described=said)
             fill_slots(held, slots[part], capacity + start)
         reads.append(steps)
-    return _padded(reads, capacity), kept
+    parts = _padded(reads, capacity)
+    return (parts.in_parts(task) if per_task and parts is not None else parts), kept
 
 
 def _padded(runs: Sequence[Sequence[Slots] | Slots], capacity: int) -> Reads | None:

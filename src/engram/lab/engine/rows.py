@@ -299,6 +299,11 @@ class RuleByRun(Rule):
             self._parts.append((rule, slice(start, end)))
             start = end
 
+    @property
+    def draws_by_task(self) -> bool:
+        """Whether rows by task are of fresh draws, which is the same for all rules."""
+        return self._rules[0].draws_by_task
+
     def of(self, run: int) -> Rule:
         """Return the rule of one run."""
         return self._rules[run]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engram.lab.methods.method import Setup
 from engram.lab.methods.registry import ALL_TARGETS, LEARNING_RATES, Entry, register
-from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, boundless
+from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings
 from engram.lab.settings import setting
 from engram.rules import GEM
 
@@ -15,15 +15,19 @@ from engram.rules import GEM
 class GemSettings(ReplaySettings):
     """Settings of GEM."""
 
-    reference_batch: int = setting(
-        256, "most examples of each past task in a step: its latest", least=1
-    )
+    reference_batch: int = setting(256, "most examples of each past task in a step", least=1)
     margin: float = setting(0.5, "least weight of every past task once one conflicts", least=0)
     ridge: float = setting(1e-3, "added to the Gram matrix's diagonal, relative to it", least=0)
+    sampled: bool = setting(
+        False,
+        "false: of each past task the same examples in every step, all that are held or the last "
+        "ones, as in GEM's paper; true: a fresh draw of them in every step",
+        later=True,
+    )
 
 
 def _build(setup: Setup, settings: GemSettings) -> Replay:
-    rule = setup.rule(settings, lambda one: GEM(one.margin, one.ridge))
+    rule = setup.rule(settings, lambda one: GEM(one.margin, one.ridge, one.sampled))
     return Replay(setup, settings, rule)
 
 
@@ -37,6 +41,5 @@ register(
         LEARNING_RATES,
         varies=_VARIES,
         targets=ALL_TARGETS,
-        boundless=boundless,
     )
 )

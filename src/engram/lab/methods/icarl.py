@@ -19,6 +19,7 @@ from engram.lab.methods.method import FinishedTask, Method, MethodSettings, Setu
 from engram.lab.methods.registry import Entry, register
 from engram.lab.plan import generator
 from engram.lab.settings import setting
+from engram.nearest_mean import distances
 
 _PER_CLASS = 25  # of each task, the budget of the methods with a memory by class
 _ROWS_AT_ONCE = 1_000
@@ -310,18 +311,6 @@ def means(
     found = table[:, :-1].sum(2) / counts.clamp(min=1).unsqueeze(-1)
     shape = (len(outputs), tasks, classes)
     return found.view(*shape, -1), (counts == 0).view(shape)
-
-
-def distances(outputs: Tensor, means: Tensor, empty: Tensor) -> Tensor:
-    """Return how far outputs [R, B, F] are from the nearest of each class's means, [R, B, C].
-
-    ``means`` [R, T, C, F] and ``empty`` [R, T, C] are as `means` gives them; a class
-    without any exemplar is infinitely far.
-    """
-    every = torch.cdist(
-        outputs.unsqueeze(1), means, compute_mode="donot_use_mm_for_euclid_dist"
-    )  # [R, T, B, C]
-    return every.masked_fill(empty.unsqueeze(2), torch.inf).amin(1)
 
 
 def _counts(index: Tensor, size: int) -> Tensor:

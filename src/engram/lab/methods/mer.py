@@ -19,6 +19,7 @@ from engram.lab.networks import aligned_empty
 from engram.lab.plan import generator
 from engram.lab.settings import setting
 from engram.memory import Ledger, Reservoir
+from engram.meta import meta_steps
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class Mer(Method):
         capacity = min(settings.memory_size, stream.examples * stream.tasks)
         self.memory = Reservoirs(capacity, setup.seeds, stream, self.parameters.device)
         self._step = aligned_empty(self.parameters, *self.parameters.shape)
-        self._one_batch = settings.algorithm == "one-batch"
-        self._rounds = 1 if self._one_batch else settings.batches
+        self._rounds = 1 if settings.algorithm == "one-batch" else settings.batches
         # Single steps are short beside their launches.
         self._learned = CudaGraphFunction(self._learn, capture=self.uncaptured() is None)
         self._marked = True  # or so it may be, where a task is gone on with
@@ -97,24 +97,23 @@ class Mer(Method):
     def _learn(self, stored: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         """Learn an example, [R, 1, ...] and [R, 1], among draws from rows [R, rounds, count]."""
         example = self._stream.batch(stored, labels)
-        start, losses = self.parameters.clone(), example.inputs.new_zeros(())
-        for of_round in rows.unbind(1):
-            drawn = self.memory.drawn(of_round)
-            if self._one_batch:
-                losses = self._step_through([*drawn, example])[-1]
-            else:
-                before = self.parameters.clone()
-                losses = losses + self._step_through([example, *drawn])[0] / self._rounds
-                self._keep(before, self._beta)
-        self._keep(start, self._gamma)
-        return losses
+        losses = meta_steps(
+            example,
+            map(self.memory.drawn, rows.unbind(1)),
+            step=self._step_on,
+            mark=self.parameters.clone,
+            keep=self._keep,
+            algorithm=self.settings.algorithm,
+            gamma=self._gamma,
+            beta=self._beta,
+        )
+        return sum((each / self._rounds for each in losses[1:]), losses[0] / self._rounds)
 
-    def _step_through(self, sequence: Sequence[Batch]) -> list[Tensor]:
-        losses = []
-        for example in sequence:
-            losses.append(self.rows.gradient(example, self._step))
-            self.rows.descend(self._step, self.learning_rate)
-        return losses
+    def _step_on(self, example: Batch) -> Tensor:
+        """Take a step of SGD on a single example of each run; return the losses [R]."""
+        loss = self.rows.gradient(example, self._step)
+        self.rows.descend(self._step, self.learning_rate)
+        return loss
 
     def _keep(self, start: Tensor, share: ByRun) -> None:
         """Reptile: go back to ``start`` and from there only a share of the way."""

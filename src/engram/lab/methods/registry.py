@@ -121,6 +121,10 @@ def _of_rule(name: str, rule: Any) -> Entry:  # noqa: ANN401 (a dataclass that i
         namespace={"__post_init__": check, "__module__": rule.__module__},
         frozen=True,
     )
+
+    def is_boundless(settings: ReplaySettings) -> bool:
+        return made(settings).reference != "per task" and boundless(settings)
+
     numbers = tuple(item.name for item in own if kinds[item.name] is float)
     varies = ("learning_rate", *numbers)
     return Entry(
@@ -131,7 +135,7 @@ def _of_rule(name: str, rule: Any) -> Entry:  # noqa: ANN401 (a dataclass that i
         LEARNING_RATES,
         varies=varies,
         targets=ALL_TARGETS,
-        boundless=boundless,
+        boundless=is_boundless,
     )
 
 

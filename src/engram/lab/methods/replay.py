@@ -97,11 +97,6 @@ class Replay(Method):
             settings.memory, per_class=settings.memory_per_class, capacity=capacity
         )
         _check_policy(policy, settings, capacity)
-        if rule.reference == "per task" and (policy.include_current or not policy.by_class):
-            raise EngramError(
-                f"memory must be ring or sample for a method with a gradient for each past task, "
-                f"not {settings.memory!r}."
-            )
         ledgers = [
             Ledger(policy, seed=seed, max_age=settings.max_age or None) for seed in setup.seeds
         ]
@@ -122,6 +117,7 @@ class Replay(Method):
             self.settings.batch_size,
             self.settings.reference_batch,
             per_task=self.rule.reference == "per task",
+            sampled=self.rule.draws_by_task,
             draws=self.draws,
         )
 
