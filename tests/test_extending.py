@@ -294,7 +294,8 @@ def test_a_run_with_plugins_that_is_killed_and_goes_on_ends_with_the_same_bits(
     load, tmp_path, memory
 ):
     load("method"), load("policy")
-    given = {"memory": memory, "memory_per_class": "2", "reference_batch": "5"}
+    sizes = {"memory_per_class": "2", "reference_batch": "5", "curve_images": "100"}
+    given = {"memory": memory, **sizes}
     spec = protocol.specify("permuted-mnist", "der-pp", tasks=2, examples=60, overrides=given)
     (whole,) = protocol.run(spec, seeds=[0])
     resumed, deaths = None, 0

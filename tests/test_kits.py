@@ -75,7 +75,7 @@ class Doubting(Plain):
 @pytest.mark.parametrize(
     ("rule", "sentence"),
     [
-        (Narrow(), r"returns weights \[24, 1\] of .* for losses \[24, 2\]"),
+        (Narrow(), r"must return a weight for each row, \[24, 2\], not \[24, 1\]"),
         (Infinite(), "returns weights that are not finite for 2 rows that are"),
         (Joined(), "weighs 2 rows otherwise beside other problems than alone"),
         (Reading(), "reads from the device"),

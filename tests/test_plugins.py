@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from engram import plugins
 from engram.app.studies import read_study
@@ -193,6 +194,46 @@ def test_a_rule_whose_fields_are_settings_of_every_method_is_refused(write):
     plugins.use_files([write("half.py", RULE.replace("share", "batch_size"))])
     with pytest.raises(EngramError, match="has a field 'batch_size', which is a setting of every"):
         protocol.specify("permuted-mnist", "half")
+
+
+RAISING = RULE.replace("return torch.full_like(losses, self.share)", "raise ValueError('no luck')")
+CALLING = RULE.replace("torch.full_like(losses, self.share)", "losses @ torch.ones(9, 9)")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(RAISING, "ValueError in line 16: no luck."), (CALLING, "RuntimeError in line 16: mat1 and ")],
+)
+def test_a_plugin_that_fails_at_work_is_named_with_its_own_line(write, text, reason):
+    file = write("half.py", text)
+    plugins.use_files([file])
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        methods.registry.RULES.get("half")()(torch.ones(2, 2))
+    assert plugins.fault(caught.value).startswith(f"The plugin {file} failed: {reason}")
+
+
+def test_an_installed_plugin_that_fails_at_work_is_named(install):
+    install("half", RAISING)
+    with pytest.raises(ValueError, match="no luck") as caught:
+        methods.registry.RULES.get("half")()(torch.ones(2, 2))
+    assert plugins.fault(caught.value) == (
+        "The plugin engram-half 1.0, half.py, failed: ValueError in line 16: no luck."
+    )
+
+
+def test_what_is_raised_in_no_plugin_names_none(write):
+    plugins.use_files([write("half.py")])
+    with pytest.raises(ZeroDivisionError) as caught:
+        1 / 0  # noqa: B018
+    assert plugins.fault(caught.value) is None
+
+
+def test_a_plugin_that_raises_before_anything_is_trained_is_told_in_a_sentence(engram, write):
+    more = "    def __post_init__(self):\n        raise OSError('no luck')\n\n    def weigh"
+    file = write("half.py", RULE.replace("    def weigh", more))
+    told = engram("run", "permuted-mnist", "half", plugin=file)
+    sentence = f"engram: The plugin {file} failed: OSError in line 16: no luck.\n"
+    assert (told.code, told.err) == (2, sentence)
 
 
 @pytest.mark.parametrize("file", ["nowhere.py", "", "a\0b", "/etc"])

@@ -18,7 +18,7 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -478,6 +478,30 @@ def _naming(origin: Origin, name: str) -> Iterator[None]:
         raise EngramError(f"The {name} cannot be used: {reason}.") from error
     finally:
         _loading.pop()
+
+
+def fault(error: BaseException) -> str | None:
+    """Return the sentence that names the plugin in which something was raised, if it was in one.
+
+    What a plugin calls is part of it: the newest line of a plugin's own is the one that is told.
+    """
+    known = {origin.words for each in REGISTRIES.values() for _, origin in each._held.values()}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        words = _plugin_of(Path(frame.filename), known)
+        if words is not None:
+            reason = f"{type(error).__name__} in line {frame.lineno}: {error}".rstrip(": .")
+            return f"The plugin {words} failed: {reason}."
+    return None
+
+
+def _plugin_of(path: Path, known: Collection[str]) -> str | None:
+    """Return the plugin that a source belongs to, in words: one of the ``known``, or a file."""
+    if path in _loaded:
+        return str(path)
+    if path.is_relative_to(_OURS) or (owner := _distribution_of(path)) is None:
+        return None
+    words = f"{owner.name} {owner.version}"
+    return f"{words}, {path.name}," if words in known else None
 
 
 def _line(error: BaseException, file: str) -> str:

@@ -77,8 +77,16 @@ class Rule(ABC):
         trouble = (losses - losses).sum(-1, keepdim=True)
         if gram is not None:
             trouble = trouble + (gram - gram).sum((-2, -1)).unsqueeze(-1)
-        alone = losses.shape[-1] == 1
-        return trouble + (1 if alone else self.weigh(losses, gram))
+        if losses.shape[-1] == 1:
+            return trouble + 1
+        weights = self.weigh(losses, gram)
+        if not isinstance(weights, Tensor) or weights.shape != losses.shape:
+            found = list(weights.shape) if isinstance(weights, Tensor) else shown(weights)
+            raise EngramError(
+                f"{type(self).__name__}.weigh must return a weight for each row, "
+                f"{list(losses.shape)}, not {found}."
+            )
+        return trouble + weights
 
     def weigh_numbers(
         self,

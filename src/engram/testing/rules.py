@@ -90,7 +90,10 @@ def _problems(rule: Rule, dtype: torch.dtype = torch.float64) -> Iterator[_Probl
 
 
 def _ask(rule: Rule, problems: _Problems) -> Tensor:
-    return rule(problems.losses, problems.gram if rule.needs_gram else None)
+    try:
+        return rule(problems.losses, problems.gram if rule.needs_gram else None)
+    except EngramError as error:
+        raise AssertionError(f"is refused: {error}") from error
 
 
 def _near(ours: Tensor, theirs: Tensor, problems: _Problems) -> bool:

@@ -68,10 +68,17 @@ def one_sentence() -> Iterator[None]:
     except EngramError as error:
         print(f"engram: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-    except BrokenPipeError:
-        raise  # whoever reads our output has had enough
-    except OSError as error:  # a path that no file can have, a disk that takes no more
-        print(f"engram: {EngramError(f'{error}.')}", file=sys.stderr)
+    except (typer.Exit, BrokenPipeError):
+        raise  # all is done; whoever reads our output has had enough
+    except Exception as error:
+        from engram import plugins
+
+        sentence = plugins.fault(error)
+        if sentence is None and isinstance(error, OSError):
+            sentence = f"{error}."  # a path that no file can have, a disk that takes no more
+        if sentence is None:
+            raise
+        print(f"engram: {EngramError(sentence)}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt as stopped:
         print(str(stopped) or _STOPPED, file=sys.stderr)

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from engram import plugins
 from engram.app.runs.provenance import made_with
 from engram.app.runs.rows import printable
 from engram.app.terminal import guard_streams
@@ -179,10 +180,15 @@ def _failure(
         return Failed(printable(str(error)))
     if checkpoint is not None and isinstance(error, checkpoint.Paused):
         return Stopped()
+    if lacks_memory(error):
+        return TooLarge(printable(_told(error)))
+    return Failed(printable(plugins.fault(error) or _told(error)))
+
+
+def _told(error: Exception) -> str:
+    """Return what was raised, and where."""
     where = traceback.extract_tb(error.__traceback__)[-1]
-    name = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
-    kind = TooLarge if lacks_memory(error) else Failed
-    return kind(printable(f"{name}: {error}"))
+    return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"
 
 
 def lacks_memory(error: BaseException | None) -> bool:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engram.errors import EngramError
+from engram.errors import EngramError, shown
 from engram.kernels import starting
 from engram.lab.benchmarks import OwnSettings, Stream, benchmark
 from engram.lab.engine import CudaGraphLoop, RuleByRun
@@ -234,6 +234,10 @@ def build_stream(spec: Spec, seeds: Sequence[int], device: str) -> Stream:
         tuning=spec.split == "tuning",
         device=device,
     )
+    if not isinstance(stream, Stream):
+        raise EngramError(
+            f"The benchmark {spec.benchmark!r} must build a Stream, not {shown(stream)}."
+        )
     stream.passes = spec.passes
     return stream
 
