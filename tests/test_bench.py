@@ -128,6 +128,18 @@ def test_a_loop_of_ones_own_has_its_floors_and_its_memory(monkeypatch):
     assert shows_all_of("loop", rows)
 
 
+def test_steps_with_a_penalty_stand_beside_plain_ones(monkeypatch):
+    monkeypatch.setattr(own_loop, "_SECONDS", 0)
+    tiny = own_loop.Workload(
+        "layer", lambda: torch.nn.Linear(784, 10), own_loop.vectors, (2, 0), 3, 1.35
+    )
+    rows = bench.penalties("cpu", [tiny], blocks=1)
+    assert [row["method"] for row in rows] == ["one pass", "EWC", "PI", "MAS", "RWALK"]
+    assert {row["model"] for row in rows} == {"layer, 2"}
+    assert [row["bound"] for row in rows] == [None, *[1.35] * 4]
+    assert shows_all_of("penalties", rows)
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_the_models_of_a_loop_take_their_batches(number):
     """Those of the CPU; GPT-2 has its published number of weights."""

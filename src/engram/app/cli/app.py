@@ -341,7 +341,7 @@ def bench(
         typer.Argument(
             metavar="[TABLE]...",
             help="Measure these alone: stacks, searches, captured, replays, images, determinism, "
-            "compiled (GPU); steps, methods (CPU); networks, loop (both).",
+            "compiled (GPU); steps, methods (CPU); networks, loop, penalties (both).",
         ),
     ] = None,
     device: DeviceOption = "auto",

@@ -172,6 +172,7 @@ SPEED_TABLES: Mapping[str, SpeedTable] = {
         ),
     ),
     "loop": SpeedTable("Mixed steps of any model beside plain training", _LOOP),
+    "penalties": SpeedTable("A penalty's step in the second task beside the plain step", _LOOP),
     "compiled": SpeedTable("The same of models that torch.compile has compiled", _LOOP),
     "versions": SpeedTable(
         "Steps before and after a change",

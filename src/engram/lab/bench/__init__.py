@@ -22,7 +22,7 @@ from engram.lab.bench.cpu import (
 )
 from engram.lab.bench.gpu import captured, determinism, images, replays, searches, stacks
 from engram.lab.bench.networks import on_cpu, on_gpu
-from engram.lab.bench.own_loop import compiled, loop
+from engram.lab.bench.own_loop import compiled, loop, penalties
 from engram.lab.bench.timing import clock_of, median, ratio, take_turns, timed
 from engram.lab.protocol import processor
 
@@ -42,6 +42,7 @@ __all__ = [
     "median",
     "method_step",
     "methods",
+    "penalties",
     "products_alone",
     "ratio",
     "replays",
@@ -58,6 +59,7 @@ _CPU: dict[str, Callable[[], Rows]] = {
     "methods": methods,
     "networks": on_cpu,
     "loop": partial(loop, "cpu"),
+    "penalties": partial(penalties, "cpu"),
 }
 _GPU: dict[str, Callable[[str], Rows]] = {
     "stacks": stacks,
@@ -68,6 +70,7 @@ _GPU: dict[str, Callable[[str], Rows]] = {
     "determinism": determinism,
     "networks": on_gpu,
     "loop": loop,
+    "penalties": penalties,
     "compiled": compiled,
 }
 

@@ -32,6 +32,7 @@ from engram.gradients import GradientMixer, backward
 from engram.lab.bench.timing import Turn, median, ratio, take_turns, timed
 from engram.learner import Learner
 from engram.memory import Memory, Reservoir
+from engram.penalties import EWC, MAS, PI, RWALK, Penalty
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Rule
 
 Step = Callable[[], object]
@@ -43,6 +44,13 @@ _RULES: Mapping[str, Callable[[], Rule]] = {
     "MEGA-II": MEGA2,
     "A-GEM": AGEM,
 }
+_PENALTIES: Mapping[str, tuple[Callable[[float], Penalty], int]] = {
+    "EWC": (EWC, 5),
+    "PI": (PI, 7),
+    "MAS": (MAS, 5),
+    "RWALK": (RWALK, 11),
+}
+"""Each penalty, and how many numbers of each weight it may have in memory during a step."""
 _MIXED = ("MEGA-I", "MEGA-II", "A-GEM")
 _PAST_TASKS = 8  # rows of GEM beside the current one
 _BLOCKS, _SECONDS = 7, 0.12  # of a candidate's block, about
@@ -70,8 +78,7 @@ class Workload(NamedTuple):
 
     def described(self) -> str:
         """Return the model and its batches in words."""
-        current, reference = self.batches
-        return f"{self.model}, {current} + {reference}"
+        return f"{self.model}, {' + '.join(str(count) for count in self.batches if count)}"
 
 
 class BasicBlock(nn.Module):
@@ -250,6 +257,25 @@ def compiled(
     ]
 
 
+def penalties(
+    device: str, chosen: Sequence[Workload] | None = None, *, blocks: int = _BLOCKS
+) -> list[dict[str, Any]]:
+    """Measure steps with a penalty, in the second task, beside the plain step on the same batch."""
+    if chosen is None:
+        cuda = torch.device(device).type == "cuda"
+        bounds = {"MLP 784-256-256-10": None if cuda else 1.35, "ResNet-18 at 224": 1.15}
+        chosen = [
+            each._replace(batches=(each.batches[0], 0), bound=bounds.get(each.model))
+            for each in workloads(device)
+            if each.model.startswith(("MLP", "ResNet"))
+        ]
+    return [
+        row
+        for workload in chosen
+        for row in _measured(workload, _Penalised(workload, device), blocks)
+    ]
+
+
 class Candidate(NamedTuple):
     """One way to take a step."""
 
@@ -278,7 +304,8 @@ class _Loop:
         self._current = [self._drawn(current) for _ in range(4)]
         self._reference = [self._drawn(reference) for _ in range(4)]
         self._memory = Memory(Reservoir(workload.held))
-        self._memory.add(self._drawn(workload.held))
+        if reference:
+            self._memory.add(self._drawn(workload.held))
 
     def candidates(self) -> list[Candidate]:
         """Return all of them, floors first."""
@@ -468,6 +495,35 @@ class _Compiled(_Loop):
             for name in ("MEGA-I", "MEGA-II")
         ]
         return [Candidate("plain", "two passes", lambda: self._plain(2), _FLOOR), *mixed]
+
+
+class _Penalised(_Loop):
+    """Plain steps, and those with a penalty in the place of the optimiser's step."""
+
+    def candidates(self) -> list[Candidate]:
+        """Return the plain step and one with each penalty."""
+        floor = "plain: one pass"
+        held = [
+            Candidate(
+                "penalty.step", name, partial(self._held, kind), floor, self.workload.bound, numbers
+            )
+            for name, (kind, numbers) in _PENALTIES.items()
+        ]
+        return [Candidate("plain", "one pass", lambda: self._plain(1), floor), *held]
+
+    def _held(self, kind: Callable[[float], Penalty]) -> Step:
+        (model, optimizer), batches, penalty = self.model(), self._batches(), kind(1e-3)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            torch.autograd.backward(self.loss(model, next(batches)[0]))
+            penalty.step(optimizer)
+
+        for _ in range(10):  # of the first task, in which there is nothing to hold yet
+            step()
+        ended = [next(batches)[0]]
+        penalty.end_task(model, ended, loss=lambda model, batch, _: self.loss(model, batch))
+        return step
 
 
 _FLOOR = "plain: two passes"
