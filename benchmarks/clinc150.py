@@ -59,6 +59,7 @@ def main() -> None:
             "engram": engram.__version__,
             "torch": torch.__version__,
             "cpu": platform.processor() or platform.machine(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
             "threads": torch.get_num_threads(),
             "encoder": given.encoder.resolve().parent.name,
             "memory": given.memory,

@@ -5,11 +5,13 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from story import told
 from trained_settings import SMALL
 
 import engram
 from engram import production
 from engram.errors import EngramError
+from engram.memory import Memory
 
 TINY = """
 import torch
@@ -70,6 +72,37 @@ def test_images_are_learned_updated_and_answered(tmp_path, tiny):
     paths = [tmp_path / "new" / "b" / "1.png", tmp_path / "new" / "a" / "2.png"]
     assert model.predict(paths).answers == ["green", "blue"]
     assert {each["column"] for each in result.report["drift"]} >= {"red", "green", "blue"}
+
+
+def test_the_story_of_a_folder_of_images(tmp_path, tiny):
+    """Light that changes from week to week; a third colour in week 3; a week of mixed folders."""
+
+    def week(name, shift, *, blue=False, shuffled=False):
+        colours = {"red": RED, "green": GREEN} | ({"blue": BLUE} if blue else {})
+        colours = {key: np.add(colour, shift) for key, colour in colours.items()}
+        if shuffled:
+            colours = {"red": colours["green"], "green": colours["blue"], "blue": colours["red"]}
+        return name, photos(tmp_path / name, colours, 60, seed=shift)
+
+    settings = {"size": 16, "passes": 5, "learning_rate": 0.02, "exam_share": 0.4}
+    production.train(
+        week("1", 0)[1], tmp_path / "m", network=tiny, settings=settings, trust_code=True
+    )
+    weeks = [
+        week("2", 4),
+        week("3", 8, blue=True),
+        week("bad", 12, blue=True, shuffled=True),
+        week("4", 13, blue=True),
+        week("5", 16, blue=True),
+    ]
+    exam = Memory.load(tmp_path / "m" / "versions" / "0001" / "exam.safetensors")
+    gone = [*(str(each.id) for each in exam.examples()), "2:red/0.png", "3:blue/7.png"][-5:]
+    asked = photos(tmp_path / "asked", {"a": BLUE, "b": GREEN}, 4, seed=77)
+    found = told(
+        tmp_path / "m", weeks, asked, erased={"ids": gone}, gate=production.Gate(max_drop=0.1),
+        trust_code=True,
+    )  # fmt: skip
+    assert found.answers == ["blue"] * 4 + ["green"] * 4
 
 
 def test_code_runs_only_where_it_is_trusted_and_is_the_same(tmp_path, tiny):

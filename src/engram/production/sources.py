@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from engram.lab.data import Columns, decode_photos, find_photos, natural, read_t
 from engram.lab.settings import Settings, setting
 
 IMAGES = "class"  # what the target of a folder of images is called
+_WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _MISSING = {"", "?", "n/a", "na", "nan", "none", "null"}
 
 
@@ -158,11 +160,15 @@ def read(source: object, settings: DataSettings, *, asked: bool = False, name: s
     if asked and isinstance(source, list | tuple) and source and _is_path(source[0]):
         return _images_at([Path(each) for each in source], settings)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):  # pandas, without importing it
+        names = [str(name) for name in source.columns]
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise EngramError(f"The data frame has two columns called {twice!r}.")
         source = {str(name): source[name].tolist() for name in source.columns}  # type: ignore[index]
     if isinstance(source, Mapping):
         columns = {str(key): [_text(value) for value in values] for key, values in source.items()}
         lengths = {len(column) for column in columns.values()}
-        if len(lengths) != 1:
+        if len(lengths) != 1 or lengths == {0}:
             raise EngramError("The columns must be of one length, with a row at least.")
         return _table(name or "a data frame", columns, settings, asked)
     if isinstance(source, Tensor | np.ndarray):
@@ -230,7 +236,8 @@ def _table(name: str, columns: Columns, settings: DataSettings, asked: bool) -> 
         if "" in columns[each]:
             place = columns[each].index("") + 1
             raise EngramError(f"Every row must have a target; row {place} has none in {each!r}.")
-    ids = columns.get(settings.id) if settings.id else None
+    named = settings.id and settings.id in columns
+    ids = [*map(handle, columns[settings.id])] if named else None
     if ids is not None and not asked:
         _check_ids(settings.id, ids)
     return Data(
@@ -241,10 +248,23 @@ def _table(name: str, columns: Columns, settings: DataSettings, asked: bool) -> 
         ids=ids or [str(row) for row in range(1, rows + 1)],
         own_ids=ids is not None,
         tags=[
-            {each: columns[each][row] for each in tags if each in columns} for row in range(rows)
+            {each: handle(columns[each][row]) for each in tags if each in columns}
+            for row in range(rows)
         ],
         times=columns.get(settings.time, []) if settings.time else [],
     )
+
+
+def handle(text: str) -> str:
+    """Return what an example is found by, a whole number however it is written.
+
+    A column of whole numbers is one of fractions as soon as one is missing.
+
+    >>> handle("7.0"), handle("7"), handle("7.5"), handle("1.0.0")
+    ('7', '7', '7.5', '1.0.0')
+    """
+    found = _WHOLE.fullmatch(text.strip())
+    return found[1] if found else text
 
 
 def _check_ids(column: str, ids: Sequence[str]) -> None:
