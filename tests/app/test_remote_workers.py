@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from fake_laboratory import unit_of
 from engram.app.runs import Checkpoints, Cluster, Store, execute, plan_units
 from engram.app.runs.agent import Agent, Hello, Orders, Said, versions
 from engram.app.runs.checkpoints import claim
+from engram.app.runs.on_slurm import SlurmWorker
 from engram.app.runs.remote import Away, Gone, RemotePool
 from engram.app.runs.worker import Advanced, Began, Died, Finished, Lost, Stopped, Unfit
 from engram.errors import EngramError
@@ -414,6 +417,22 @@ def test_an_agent_ends_its_process_where_no_driver_is_heard_unless_it_was_killed
     )
     ended = subprocess.run([sys.executable, "-c", held], capture_output=True, timeout=50)
     assert (ended.returncode, ended.stderr) == (status, b"")
+
+
+def test_a_job_ends_as_soon_as_its_driver_has_put_its_mail_away(tmp_path):
+    """What the driver wrote last may have gone with the folder, and Slurm may be slow to cancel."""
+    for name in ("to", "from"):
+        (tmp_path / "mail" / name).mkdir(parents=True)
+    (tmp_path / "mail" / "driver").write_text("0")
+    worker = SlurmWorker(tmp_path / "mail", 1, Orders(pickle.dumps(None), "cpu"))
+    job = threading.Thread(target=worker, daemon=True)
+    job.start()
+    while not any((tmp_path / "mail" / "from").iterdir()):
+        time.sleep(0.05)
+    assert job.is_alive()
+    shutil.rmtree(tmp_path / "mail")
+    job.join(timeout=60)
+    assert not job.is_alive()
 
 
 def test_no_source_is_sent_to_be_run_unless_it_is_trusted(monkeypatch, specs, tmp_path):

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 from grids import compared, grid, trained
@@ -87,6 +88,14 @@ def test_no_slurm_is_one_sentence(table, tmp_path, monkeypatch):
     cluster = Cluster("slurm", workers=1, shared=tmp_path)
     with pytest.raises(EngramError, match="There is no Slurm on this machine"):
         trained(grid(table), 1, tmp_path / "s.sqlite", cluster=cluster)
+
+
+def test_an_option_that_cannot_be_is_one_sentence_and_leaves_nothing(cluster, table, tmp_path):
+    for name, value in (("acount", "physics"), ("timeout_min", "ten")):
+        given = replace(cluster, slurm={"cluster": "local", name: value})
+        with pytest.raises(EngramError, match=f"slurm has an option that cannot be: .*{name}"):
+            trained(grid(table), 1, tmp_path / "s.sqlite", cluster=given)
+    assert not list((tmp_path / "shared").iterdir())
 
 
 def test_data_that_jobs_have_not_is_sent_once_for_all(cluster, table, tmp_path):

@@ -2,7 +2,7 @@
 
 Compute nodes need not be able to reach the driver's machine, only the folder. In it are
 
-    driver                    a number that the driver changes while it lives
+    driver                    a number that the driver changes while it lives, and removes
     to/WORKER.LIFE.TIME       what the driver sends
     from/WORKER.LIFE.TIME     what a worker sends
     DIGEST.tar                data and sources that travel with the work
@@ -83,8 +83,7 @@ class SlurmTransport:
         if not self._local and shutil.which("sbatch") is None:
             raise EngramError("There is no Slurm on this machine: sbatch is not on the path.")
         try:
-            self._folder.mkdir(parents=True)
-            self._folder.chmod(0o700)
+            self._folder.mkdir(0o700, parents=True)
             for name in ("to", "from"):
                 (self._folder / name).mkdir()
             (self._folder / "driver").write_text("0")
@@ -95,8 +94,10 @@ class SlurmTransport:
         self._submit = submitit.AutoExecutor(jobs, cluster="local" if self._local else "slurm")
         try:
             self._submit.update_parameters(**self._parameters())
-        except (NameError, TypeError, ValueError) as error:
-            raise EngramError(f"slurm has an option that is none: {error}.") from None
+        except (AssertionError, NameError, TypeError, ValueError) as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            reason = printable(str(error)).partition(". ")[0]  # after it they list all that are
+            raise EngramError(f"slurm has an option that cannot be: {reason}.") from None
         threading.Thread(target=self._beat, daemon=True).start()
         return self
 
@@ -257,9 +258,13 @@ class SlurmWorker:
         self._post([None, agent.hello()])
         beat, changed, posted = "", time.monotonic(), time.monotonic()
         while time.monotonic() - changed < self._orders.lease:
-            with suppress(OSError):
+            try:
                 if (now := (self._folder / "driver").read_text()) != beat:
                     beat, changed = now, time.monotonic()
+            except FileNotFoundError:  # it has ended, and what it still had to say is gone as well
+                break
+            except OSError:  # the folder is out of reach for now
+                pass
             for path in _letters(self._folder / "to", f"{self._number}.{self._life}."):
                 message = pickle.loads(path.read_bytes())
                 path.unlink(missing_ok=True)
