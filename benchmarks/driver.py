@@ -249,7 +249,7 @@ def _study(runs: int) -> dict[str, Any]:
     with made_store() as (store, path):
         units, *plan = timed(lambda: plan_units(specs, range(SEEDS), store, device="cpu"))
         cluster = Simulation(100, seconds=60.0, spread=0.5, lifetime=1e12)
-        where = OnPaper("ray", simulated=cluster)
+        where = OnPaper("ray", simulated=cluster, shared=path.parent / "shared")
         _, *stored = timed(
             lambda: execute(
                 units,
@@ -258,6 +258,7 @@ def _study(runs: int) -> dict[str, Any]:
                 device="cpu",
                 command=COMMAND,
                 listener=Silent(),
+                checkpoint_every=60.0,  # whose files are looked for, and removed, with each run
                 cluster=where,
             )
         )

@@ -1,9 +1,11 @@
 """Processes that sleep for a second in place of training, given out and stored by the real driver.
 
     python benchmarks/sleepers.py [--workers 100] [--runs 2000] [--json PATH]
+    python benchmarks/sleepers.py --executor ray[:ADDRESS] …
 
 They are held by agents, as on a cluster, and reached by its pool; only the network is left out.
-Nothing imports torch, neither here nor there.
+With ``--executor ray`` it is not: `ray start --head --num-cpus 100` starts a cluster for it. No
+process that sleeps imports torch.
 """
 
 from __future__ import annotations
@@ -155,14 +157,16 @@ class Counting:
     def staffed(self, workers: int, nodes: int) -> None: ...
 
 
-def measured(workers: int, runs: int) -> dict[str, Any]:
+def measured(workers: int, runs: int, executor: str | None) -> dict[str, Any]:
     """Return how many runs a second the processes are given, and what that costs the driver."""
     import sleepers  # by a name that workers can import it by
 
     naps: list[Any] = [sleepers.Nap(number) for number in range(runs)]
     units = [Unit(((nap, 0),)) for nap in naps]
     run: Any = sleepers.sleep
-    where = Sleeping("ray", workers=workers)
+    where = (
+        Sleeping("ray", workers=workers) if executor is None else Cluster(executor, workers=workers)
+    )
     followed = Counting()
     with tempfile.TemporaryDirectory(dir=".") as folder, Store(Path(folder) / "s.sqlite") as store:
         before = resource.getrusage(resource.RUSAGE_SELF)
@@ -193,15 +197,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Processes that sleep, given out by the driver.")
     parser.add_argument("--workers", type=int, default=100)
     parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--executor", help="a real cluster, as of `engram run --executor`")
     parser.add_argument("--json", type=Path, help="where to keep the numbers")
     given = parser.parse_args()
-    numbers = measured(given.workers, given.runs)
+    numbers = measured(given.workers, given.runs, given.executor)
     print(json.dumps(numbers, indent=1))
     if given.json:
         held = json.loads(given.json.read_text()) if given.json.exists() else {}
         stamped = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "versions": made_with()}
         cores = len(os.sched_getaffinity(0))
-        held["sleepers"] = {**stamped, "cores": cores, "measured": numbers}
+        name = "sleepers" if given.executor is None else "sleepers on ray"
+        held[name] = {**stamped, "cores": cores, "measured": numbers}
         given.json.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
 
 

@@ -139,8 +139,18 @@ def test_data_that_workers_have_not_travels_with_the_work(cluster, table, tmp_pa
 
 
 def test_no_cluster_is_one_sentence(tmp_path, table, ray_cluster):  # noqa: ARG001
-    with pytest.raises(EngramError, match=r"There is no Ray cluster at '127\.0\.0\.1:1'"):
+    with pytest.raises(EngramError, match=r"No Ray cluster can be used at '127\.0\.0\.1:1'"):
         trained(grid(table), 1, tmp_path / "s.sqlite", cluster=Cluster("ray:127.0.0.1:1"))
+
+
+def test_a_token_that_is_missing_is_one_sentence(table, tmp_path, ray_cluster):
+    words = ("run", f"table:{table}", "van", "--executor", f"ray:{ray_cluster.address}")
+    words += ("--set", "target=kind", "--set", "task=part", "--store", tmp_path / "s.sqlite")
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "HOME": str(tmp_path)}
+    with started(engram(*words), cwd=tmp_path, env=environment) as driver:
+        _, err = driver.communicate(timeout=180)
+    assert (driver.returncode, err.count("\n")) == (2, 1), err
+    assert "no authentication token was found" in err
 
 
 NETWORK = """

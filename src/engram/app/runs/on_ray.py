@@ -9,8 +9,9 @@ import socket
 import sys
 import threading
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
@@ -41,11 +42,12 @@ class RayTransport:
         self._mine = False  # whether Ray was begun here
 
     def __enter__(self) -> RayTransport:
-        self._stdout, sys.stdout = sys.stdout, cast(TextIO, _Muted(sys.stdout))
+        self._streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = (cast(TextIO, _Muted(each)) for each in self._streams)
         try:
             self._begin()
         except BaseException:
-            sys.stdout = self._stdout
+            sys.stdout, sys.stderr = self._streams
             raise
         return self
 
@@ -71,10 +73,11 @@ class RayTransport:
         try:
             _check_reachable(address)
             self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        except (self._ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
             reason = printable(str(error)).partition(". ")[0][:160].rstrip(".")
             raise EngramError(
-                f"There is no Ray cluster at {address!r}: {reason}. `ray start --head` starts one."
+                f"No Ray cluster can be used at {address!r}: {reason}. `ray start --head` starts "
+                "one; one that has a token expects it from this machine too."
             ) from None
 
     def _shipped(self) -> tuple[Any, ...]:
@@ -92,9 +95,14 @@ class RayTransport:
         for key in list(self._actors):
             self.end(key)
         if self._mine:
-            with _signals_kept():
+            with (
+                _signals_kept(),
+                Path(os.devnull).open("w") as nowhere,
+                redirect_stdout(nowhere),  # it prints what its threads have held back
+                redirect_stderr(nowhere),
+            ):
                 self._ray.shutdown()
-        sys.stdout = self._stdout
+        sys.stdout, sys.stderr = self._streams
 
     def room(self) -> int:
         """Return how many workers the cluster's nodes have the CPUs and GPUs for."""
@@ -169,9 +177,9 @@ def room(cluster: Cluster) -> int:
 
 
 class _Muted:
-    """A stream without what Ray's own threads have to say of workers that die: we say it shorter.
+    """A stream without what Ray's own threads have to say of workers: we say it shorter.
 
-    Ray prints it on stdout, which may be JSON.
+    Ray prints some of it on stdout, which may be JSON.
     """
 
     def __init__(self, stream: TextIO) -> None:
