@@ -181,11 +181,11 @@ def _failure(
     if checkpoint is not None and isinstance(error, checkpoint.Paused):
         return Stopped()
     if lacks_memory(error):
-        return TooLarge(printable(_told(error)))
-    return Failed(printable(plugins.fault(error) or _told(error)))
+        return TooLarge(printable(_described(error)))
+    return Failed(printable(plugins.fault(error) or _described(error)))
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """Return what was raised, and where."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"
