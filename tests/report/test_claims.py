@@ -1,16 +1,18 @@
 """The paper's claims are held, not held or open by our numbers alone."""
 
 import math
+from copy import deepcopy
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from claim_reader import OFF, find, judged, papers_rows
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from paper_world import make_row
 from scipy import stats
 
-from engram.app.report import Claim, Estimate, Part, Verdict
+from engram.app.report import Claim, Estimate, Part, Verdict, holm
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=20, unique=True))
@@ -43,6 +45,95 @@ def part(low, high, above=-math.inf, below=math.inf):
 )
 def test_a_number_is_held_where_its_whole_interval_is(low, high, above, below, verdict):
     assert part(low, high, above, below).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "below", "paper", "none"),
+    [
+        (-0.23, 0.09, 0, math.inf, 0.44, True),
+        (-0.23, 0.09, 0, math.inf, 0.05, False),  # there is room for the paper's
+        (-0.23, 0.09, 0, math.inf, None, False),
+        (-0.23, 0.09, 0, math.inf, -0.44, False),  # the paper's own number is against it
+        (-0.09, 0.23, -math.inf, 0, -0.44, True),
+        (0.1, 0.2, 0, math.inf, 0.44, False),  # a difference all the same
+        (0, 0, 0, math.inf, 0.44, False),  # seeds that are all equal settle nothing
+        (-0.5, 2.2, -2, 2, 4.0, False),
+    ],
+)
+def test_there_is_no_difference_where_the_paper_s_is_excluded(low, high, above, below, paper, none):
+    each = replace(part(low, high, above, below), paper=paper)
+    assert (each.verdict == Verdict.NO_DIFFERENCE) == none
+    if none:
+        assert Claim("", (each, part(1, 2, 0))).mark == "not held: no difference larger than 0.23"
+        assert Claim("", (each, part(-2, -1, 0))).verdict == Verdict.NOT_HELD
+        assert replace(each, stand_in="birds").verdict == Verdict.UNSETTLED
+
+
+@pytest.mark.parametrize(
+    ("measure", "above", "testable"),
+    [("forgetting", 18, False), ("forgetting", 0, True), ("parameters", 18, True)],
+)
+def test_how_high_something_is_is_not_tested_on_a_stand_in(measure, above, testable):
+    each = replace(part(20, 30, above), measure=measure)
+    assert each.verdict == Verdict.HELD
+    each = replace(each, stand_in="birds")
+    assert each.verdict == (Verdict.HELD if testable else Verdict.NOT_TESTABLE)
+    assert Claim("", (each, replace(part(1, 2, 0), stand_in="birds"))).verdict == Verdict.HELD
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=7))
+def test_holm_s_correction_is_the_closed_test_of_bonferroni_s(chances):
+    """By definition: a test is kept if every set of tests with it has a p of at most 5 % / size."""
+    places = range(len(chances))
+    closed = [
+        all(
+            min(chances[each] for each in some) <= 0.05 / len(some)
+            for size in range(1, len(chances) + 1)
+            for some in combinations(places, size)
+            if place in some
+        )
+        for place in places
+    ]
+    assert holm(chances) == closed
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=20, unique=True), st.floats(-100, 100))
+def test_a_bound_has_student_s_chance(values, bound):
+    estimate = Estimate.over(values)
+    assume(estimate.high - estimate.low > 1e-3)
+    truth = stats.ttest_1samp(values, bound).pvalue
+    assert estimate.chance(bound) == pytest.approx(truth, rel=1e-6, abs=1e-9)
+    assert Estimate.over(values[:1]).chance(bound) == 1.0
+
+
+def test_methods_that_are_equal_in_every_number_are_counted_once():
+    rows = [
+        make_row(method, seed, "split-cub", final=0.5 + off)
+        for method in ("van", "ewc", "mega-ii", "a-gem")
+        for seed, off in enumerate(OFF)
+    ]
+    by_method = {}
+    for row in rows:
+        by_method.setdefault(row.identity["method"], []).append(row)
+    for van, ewc in zip(by_method["van"], by_method["ewc"], strict=True):
+        ewc.outcome["accuracy"][:] = deepcopy(van.outcome["accuracy"])
+    found = [each for each in find(rows, "MEGA-I and MEGA-II beat").parts if each.ours]
+    assert [(each.than, each.equals) for each in found] == [("van", ("ewc",)), ("a-gem", ())]
+    by_method["ewc"][1].outcome["accuracy"][0][0] += 0.001  # in one number alone
+    found = [each for each in find(rows, "MEGA-I and MEGA-II beat").parts if each.ours]
+    assert [each.than for each in found] == ["van", "ewc", "a-gem"]
+
+
+def test_what_is_sure_is_so_for_all_numbers_of_all_claims_together():
+    rows = papers_rows()
+    claims = judged(rows)
+    parts = [each for claim in claims for each in claim.parts if each.ours is not None]
+    assert {each.sure for each in parts} == {True, False}
+    for each in parts:
+        settled = each.verdict in (Verdict.HELD, Verdict.NOT_HELD, Verdict.NO_DIFFERENCE)
+        assert settled or not each.sure
+    best = find(rows, "MEGA-I and MEGA-II beat every baseline")
+    assert best.count(Verdict.HELD, sure=True) <= best.count(Verdict.HELD)
 
 
 def test_a_claim_is_held_by_all_its_numbers_and_lost_by_one():
@@ -131,10 +222,10 @@ def test_fewer_examples_than_the_paper_s_are_not_the_paper_s():
 
 
 def test_times_are_compared_on_one_device_alone():
-    def parts(device):
-        many = {"tasks": 30, "examples": 200, "memory_per_class": 6}
-        rows = [make_row("mer", seed, seconds=90, **many) for seed in range(3)]
-        rows += [make_row("mega-ii", s, seconds=9, device=device, **many) for s in range(3)]
+    def parts(device, stacked=1):
+        many = {"tasks": 30, "examples": 200, "memory_per_class": 6, "facts": {"stacked": stacked}}
+        rows = [make_row("mer", seed, seconds=90, **many) for seed in range(5)]
+        rows += [make_row("mega-ii", s, seconds=9, device=device, **many) for s in range(5)]
         claim = find(rows, "Many tasks")
         return [each for each in claim.parts if each.measure == "seconds" and "30" in each.where]
 
@@ -143,6 +234,9 @@ def test_times_are_compared_on_one_device_alone():
     assert 8 < same.ours.mean < 10
     (other,) = parts("a GPU")
     assert (other.ours, other.missing) == (None, "run on different devices")
+    (once,) = parts("cpu", stacked=5)  # five seeds, and one clock
+    assert (once.ours, once.missing) == (None, "timed 1 of 5 times")
+    assert once.verdict == Verdict.OPEN
 
 
 def test_facts_of_runs_are_measures_too():

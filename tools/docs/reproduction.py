@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engram.app.paper import benchmarks, printed, printed_methods, settings
 from engram.app.report.claims import Verdict, in_setting, judge
@@ -59,7 +59,10 @@ def reproduction(part: str, summaries: Sequence[Summary], defaults: PaperDefault
 def far_lines(
     summaries: Sequence[Summary], defaults: PaperDefaults, link: Callable[[str], str]
 ) -> str:
-    """Return a list of all |Δ/σ| > 3 in the paper's tables; ``link`` leads to a method's page."""
+    """Return a list of all |Δ/σ| > 3 in the paper's tables, and of k2's shares that are as far.
+
+    ``link`` leads to a method's page.
+    """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     items = [
         f"- {metric.title}, [{method}]({link(_PAGES.get(method, method))}) on {benchmark}: "
@@ -74,7 +77,31 @@ def far_lines(
         for paper in [printed(benchmark, method, metric.name)]
         if is_far(ours, paper, _FAR)
     ]
+    items += _far_k2(trained, defaults, link)
     return "\n".join(items) if items else "None."
+
+
+def _far_k2(
+    summaries: Sequence[Summary], defaults: PaperDefaults, link: Callable[[str], str]
+) -> Iterator[str]:
+    """Yield the shares of k2 < 1 that are over three of our deviations from the paper's.
+
+    The paper prints no deviations of them.
+    """
+    for name in _K2:
+        found = representatives(recorded_k2(in_setting(summaries, name)), defaults).get("mega-i")
+        paper = None if found is None else papers_share(found)
+        if found is None or paper is None:
+            continue
+        shares = found.values(SHARE)
+        ours = Statistic.over(shares)
+        if ours is None or ours.std is None or min(shares) <= paper.mean <= max(shares):
+            continue
+        if abs(ours.mean - paper.mean) > _FAR * ours.std:
+            yield (
+                f"- share of steps with k2 \\< 1, %, [mega-i]({link('mega-i')}) on "
+                f"{settings()[name]['title']}: {spread(ours, 2)}, paper {spread(paper, 2)}"
+            )
 
 
 def _benchmark_tables(benchmark: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
@@ -170,13 +197,21 @@ def _claims(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
     lines, stand_ins = [], dict[str, None]()
     for claim in judge(summaries, defaults):
         stand_ins |= dict.fromkeys(part.where for part in claim.parts if part.stand_in)
-        verdicts = (Verdict.HELD, Verdict.NOT_HELD, Verdict.UNSETTLED, Verdict.OPEN)
-        numbers = [str(claim.count(verdict)) for verdict in verdicts]
+        settled = (Verdict.HELD, Verdict.NOT_HELD, Verdict.NO_DIFFERENCE)
+        numbers = [_counted(claim.count(each), claim.count(each, sure=True)) for each in settled]
+        others = (Verdict.UNSETTLED, Verdict.NOT_TESTABLE, Verdict.OPEN)
+        numbers += [str(claim.count(verdict)) for verdict in others]
         lines.append([claim.text, claim.mark, *numbers, claim.missing or NOTHING])
-    header = ["claim", "mark", "held", "not held", "within chance", "without results", "missing"]
-    table = markdown_table(header, lines, ["text", "text", *["number"] * 4, "text"])
+    header = ["claim", "mark", "held", "not held", "no difference", "within chance"]
+    header += ["not testable here", "without results", "missing"]
+    table = markdown_table(header, lines, ["text", "text", *["number"] * 6, "text"])
     where = f"\n\nMeasured on stand-ins: {'; '.join(stand_ins)}." if stand_ins else ""
     return f"{table}\n\n{TOO_LONG_RULE}{where}"
+
+
+def _counted(number: int, sure: int) -> str:
+    """Return how many intervals of 95 % say so, and how many after Holm's correction."""
+    return f"{number} ({sure})" if number else "0"
 
 
 def _missing(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:

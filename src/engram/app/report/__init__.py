@@ -3,7 +3,7 @@
 from engram.app.paper import Printed, printed
 from engram.app.report.claims import Claim, Part, Verdict, judge
 from engram.app.report.comparison import Comparison, compare
-from engram.app.report.estimates import Estimate, two_sided_p
+from engram.app.report.estimates import Estimate, holm, two_sided_p
 from engram.app.report.measures import Statistic, measure
 from engram.app.report.paper_defaults import PaperDefaults, network_label, value_text
 from engram.app.report.performance import (
@@ -44,6 +44,7 @@ __all__ = [
     "check_tensorboard",
     "compare",
     "failure_message",
+    "holm",
     "judge",
     "majority_baseline",
     "measure",

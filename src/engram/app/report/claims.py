@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from engram.app.paper import benchmarks, claims, printed, settings, table_methods
-from engram.app.report.estimates import Estimate
+from engram.app.report.estimates import Estimate, holm
 from engram.app.report.measures import quantity
 from engram.app.report.paper_defaults import PaperDefaults, representatives
 from engram.app.report.projections import projected_sizes, projected_times
 from engram.app.report.summary import Summary, by_data
-from engram.app.runs import Row
+from engram.app.runs import Row, canonical
 
 _MOST_NAMED = 4  # methods: more than these would fill a screen
 _NOT_RUN = "not run"
 _LOST = ("average_accuracy", "forgetting", "lca_10", "change_over_tasks")  # by who diverges
+_HEIGHTS = (*_LOST, "k2_below_1_percent")  # what other data has other values of
+_REPETITIONS = 5  # of a measured time, each by a clock of its own
 _SAME = {"er": "mega-i-equal"}  # one method, which the paper's ablation has another name for
 _Values = dict[int, tuple[float, str]]  # by seed: the number, and the device it was made on
 
@@ -37,8 +39,10 @@ class Verdict(StrEnum):
 
     HELD = "held"
     NOT_HELD = "not held"
+    NO_DIFFERENCE = "not held: no difference"
     UNSETTLED = "not held: not settled by the seeds"
     OPEN = "cannot be told yet"
+    NOT_TESTABLE = "not testable here"
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Part:
     ``of`` and ``than`` are methods or ``"median"``; the number is of - than, of / than, or of
     alone. It is held where the whole 95 % interval lies in the range, not held where all of it
     lies beyond a bound, and otherwise the seeds do not settle it: nor does one seed, nor do seeds
-    that are all equal to the bound. Without results it cannot be told.
+    that are all equal to the bound. There is no difference where the interval has 0 in it and
+    excludes the difference that the paper prints. Without results it cannot be told, and how high
+    something is on a stand-in says nothing of how high it is on the paper's data.
     """
 
     measure: str
@@ -66,22 +72,62 @@ class Part:
     absent: tuple[str, ...] = ()  # methods not run there: a median does without them
     too_long: bool = False  # whole runs of all these are projected to take too long
     diverged: tuple[Diverged, ...] = ()  # methods of which some seeds have no number
+    equals: tuple[str, ...] = ()  # methods that ``than`` is equal to in every number of every seed
+    sure: bool = False  # settled after Holm's correction for all numbers of all claims
 
     @property
     def verdict(self) -> Verdict:
         """Whether this part is held."""
         if self.ours is None:
             return Verdict.OPEN
+        if self.stand_in and self.measure in _HEIGHTS and {*self._bounds} - {0.0}:
+            return Verdict.NOT_TESTABLE
         if self.above < self.ours.low and self.ours.high < self.below:
             return Verdict.HELD
         if self.ours.high < self.above or self.ours.low > self.below:
             return Verdict.NOT_HELD
-        return Verdict.UNSETTLED
+        return Verdict.NO_DIFFERENCE if self._excludes_the_papers else Verdict.UNSETTLED
+
+    @property
+    def chance(self) -> float:
+        """The p of what the verdict rests on: the mean against the bounds it keeps or breaks.
+
+        That there is no difference rests on the paper's number.
+        """
+        assert self.ours is not None
+        if self.verdict is Verdict.NO_DIFFERENCE and self.paper is not None:
+            return self.ours.chance(self.paper)
+        mean = self.ours.mean
+        broken = [bound for bound in self._bounds if not self.above < mean < self.below]
+        nearest = min(broken, key=lambda bound: abs(mean - bound), default=None)
+        against = self._bounds if nearest is None else [nearest]
+        return max(self.ours.chance(bound) for bound in against)
+
+    @property
+    def largest(self) -> float:
+        """The largest difference that the interval leaves room for."""
+        assert self.ours is not None
+        return max(abs(self.ours.low), abs(self.ours.high))
 
     @property
     def aside(self) -> bool:
-        """Whether nobody waits for this number, so that the claim is marked without it."""
-        return self.ours is None and self.too_long
+        """Whether the claim is marked without it: nobody waits for it, or it says nothing."""
+        too_long = self.ours is None and self.too_long
+        return too_long or self.verdict is Verdict.NOT_TESTABLE
+
+    @property
+    def _bounds(self) -> list[float]:
+        return [bound for bound in (self.above, self.below) if math.isfinite(bound)]
+
+    @property
+    def _excludes_the_papers(self) -> bool:
+        """Whether the interval has no room for the difference that the paper prints."""
+        if self.ours is None or self.paper is None or self.ratio or self.stand_in:
+            return False
+        if self._bounds != [0.0] or self.ours.low == self.ours.high:
+            return False
+        claimed = self.above < self.paper < self.below  # the paper's own may not bear it out
+        return claimed and not self.ours.low <= self.paper <= self.ours.high
 
 
 @dataclass(frozen=True)
@@ -98,14 +144,21 @@ class Claim:
     def verdict(self) -> Verdict:
         """Not held if any part is not, held if all are; results may still be missing."""
         verdicts = [part.verdict for part in self.parts if not part.aside]
-        worst = [Verdict.NOT_HELD, Verdict.OPEN, Verdict.UNSETTLED, Verdict.HELD]
-        return min(verdicts, key=worst.index, default=Verdict.OPEN)
+        worst = [Verdict.NOT_HELD, Verdict.NO_DIFFERENCE, Verdict.OPEN]
+        worst += [Verdict.UNSETTLED, Verdict.HELD]
+        untestable = any(part.verdict is Verdict.NOT_TESTABLE for part in self.parts)
+        nothing = Verdict.NOT_TESTABLE if untestable else Verdict.OPEN
+        return min(verdicts, key=worst.index, default=nothing)
 
     @property
     def mark(self) -> str:
         """The verdict in words, and what numbers it rests on, or does without."""
         measured = [part for part in self.parts if part.ours is not None]
         words = [self.verdict.value]
+        if self.verdict is Verdict.NO_DIFFERENCE:
+            words[0] += f" larger than {self._largest:.2f}"
+        if self.verdict is not Verdict.NOT_TESTABLE and self.count(Verdict.NOT_TESTABLE):
+            words.append(f"in part {Verdict.NOT_TESTABLE.value}")
         words += _in_part("on a stand-in", [bool(part.stand_in) for part in measured])
         words += _in_part("projected", [part.projected for part in measured])
         without = _absent_methods(
@@ -114,9 +167,14 @@ class Claim:
         words += [f"without {without}"] if without and self.verdict is not Verdict.OPEN else []
         return ", ".join(words)
 
-    def count(self, verdict: Verdict) -> int:
-        """Return how many parts have this verdict."""
-        return sum(part.verdict == verdict for part in self.parts)
+    def count(self, verdict: Verdict, *, sure: bool = False) -> int:
+        """Return how many parts have this verdict, all of them or those that are ``sure``."""
+        return sum(part.verdict == verdict and (part.sure or not sure) for part in self.parts)
+
+    @property
+    def _largest(self) -> float:
+        none = [part for part in self.parts if part.verdict is Verdict.NO_DIFFERENCE]
+        return max(part.largest for part in none)
 
     @property
     def missing(self) -> str:
@@ -154,10 +212,20 @@ def _absent_methods(parts: Iterable[Part]) -> str:
 def judge(summaries: Sequence[Summary], defaults: PaperDefaults) -> list[Claim]:
     """Return the paper's claims, in its order, each with our numbers and the paper's."""
     judged = _Judge(summaries, defaults)
-    return [
-        Claim(text, tuple(part for check in checks for part in judged.parts(check)))
+    parts = {
+        text: [part for check in checks for part in judged.parts(check)]
         for text, checks in claims().items()
+    }
+    tested = [
+        (text, place)
+        for text, each in parts.items()
+        for place, part in enumerate(each)
+        if part.verdict not in (Verdict.OPEN, Verdict.NOT_TESTABLE)
     ]
+    settled = holm([parts[text][place].chance for text, place in tested])
+    for (text, place), sure in zip(tested, settled, strict=True):
+        parts[text][place] = replace(parts[text][place], sure=sure)
+    return [Claim(text, tuple(each)) for text, each in parts.items()]
 
 
 class _Judge:
@@ -172,13 +240,31 @@ class _Judge:
         }
 
     def parts(self, check: Mapping[str, Any]) -> Iterator[Part]:
-        """Yield a part for each method, each it is compared with and each setting."""
+        """Yield a part for each method, each it is compared with and each setting.
+
+        Methods that learn nothing else than another one there, number by number, are one.
+        """
         for setting in check["in"]:
             apart = check.get("except", {}).get(setting, ())
             for of in _expanded(check["of"], setting):
-                for than in _expanded(check.get("than", [None]), setting):
-                    if than not in apart:
-                        yield self._part(check, setting, of, than)
+                thans = _expanded(check.get("than", [None]), setting)
+                for than, *equal in self._apart(
+                    [each for each in thans if each not in apart], setting
+                ):
+                    yield replace(self._part(check, setting, of, than), equals=tuple(equal))
+
+    def _apart(self, methods: Sequence[Any], setting: str) -> list[list[Any]]:
+        """Return the methods, those that are equal in every number of every seed together."""
+        together = dict[Any, list[Any]]()
+        for method in methods:
+            runs = self._runs(setting, method) if method else None
+            together.setdefault(runs or method, []).append(method)
+        return list(together.values())
+
+    def _runs(self, setting: str, method: str) -> tuple[Any, ...] | None:
+        """Return what identifies the numbers of a method where it was first found."""
+        found = next((each for each in self._found if each.ran(setting, method)), None)
+        return None if found is None else (self._found.index(found), found.numbers(setting, method))
 
     def _part(self, check: Mapping[str, Any], setting: str, of: str, than: str | None) -> Part:
         measure, ratio = check["measure"], check.get("ratio", False)
@@ -275,6 +361,21 @@ class _RunsOnData:
         """Say whether a method was run there."""
         return self._named(setting, method) in self._found[setting]
 
+    def numbers(self, setting: str, method: str) -> tuple[tuple[int, str], ...]:
+        """Return all accuracies of each seed; what diverged is equal to nothing."""
+        rows = self._found[setting][self._named(setting, method)].rows
+        return tuple(
+            sorted(
+                (
+                    row.seed,
+                    canonical(row.outcome["accuracy"])
+                    if row.outcome["failure"] is None
+                    else row.address,
+                )
+                for row in rows
+            )
+        )
+
     def estimate(self, pair: _Pair) -> _Measured:
         """Return the estimate seed by seed, or why there is none."""
         measure, first, second, ratio = pair
@@ -294,6 +395,10 @@ class _RunsOnData:
         shared = [(ones[seed], others[seed]) for seed in ones if seed in others]
         if measure == "seconds" and any(one[1] != other[1] for one, other in shared):
             return _Measured(None, "run on different devices")
+        if measure == "seconds" and shared:
+            clocks = min(self._clocks(*first), self._clocks(second[0], second[1]))
+            if clocks < _REPETITIONS:
+                return _Measured(None, f"timed {clocks} of {_REPETITIONS} times")
         if not shared:
             return _Measured(None, _NOT_RUN if not (ones and others) else "no seed in common")
         pairs = [(one[0], other[0]) for one, other in shared]
@@ -319,6 +424,11 @@ class _RunsOnData:
             for seed in sorted(seeds)
             if len(measured) > 1 and all(seed in values for values in measured)
         }
+
+    def _clocks(self, setting: str, method: str) -> int:
+        """Return how often a method was timed: runs that trained as one stack share a clock."""
+        rows = self._found[setting][self._named(setting, method)].rows
+        return int(sum(1 / float(row.outcome["facts"].get("stacked", 1)) for row in rows) + 0.5)
 
     def _diverged(self, measure: str, of: tuple[str, str]) -> tuple[Diverged, ...]:
         """Return who has seeds without a number there, where it is one of the accuracies'."""

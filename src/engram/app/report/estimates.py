@@ -45,6 +45,37 @@ class Estimate:
         std = statistics.stdev(values) if len(values) > 1 else math.nan
         return cls.of(statistics.fmean(values), std, len(values))
 
+    def chance(self, bound: float) -> float:
+        """Return the two-sided p of ``bound`` as the mean of all seeds: below 5 % if it is outside.
+
+        >>> estimate = Estimate.over([1.0, 2.0, 3.0])
+        >>> round(estimate.chance(0.0), 4), round(estimate.chance(estimate.high), 4)
+        (0.0742, 0.05)
+        """
+        if self.seeds == 1 or self.mean == bound:
+            return 1.0
+        error = (self.high - self.mean) / _quantile(self.seeds - 1)
+        return two_sided_p((self.mean - bound) / error, self.seeds - 1) if error > 0 else 0.0
+
+
+def holm(chances: Sequence[float]) -> list[bool]:
+    """Say which of some tests are still significant at 5 % for all of them together.
+
+    Holm's method: the smallest of m p-values is compared with 5 % / m, the next one with
+    5 % / (m - 1), and so on, up to the first that is larger.
+
+    >>> holm([0.04, 0.001, 0.02])
+    [True, True, True]
+    >>> holm([0.04, 0.001, 0.03])
+    [False, True, False]
+    """
+    kept = [False] * len(chances)
+    for rank, place in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        if chances[place] > _DOUBT / (len(chances) - rank):
+            break
+        kept[place] = True
+    return kept
+
 
 def two_sided_p(t: float, degrees: int) -> float:
     """Return the chance of a t statistic at least this far from 0.

@@ -20,12 +20,15 @@ _COLUMNS = (
     Column("paper"),
     Column("mark", number=False),
 )
+_SETTLED = (Verdict.HELD, Verdict.NOT_HELD, Verdict.NO_DIFFERENCE)
 _BESIDE = 3  # numbers that stand beside a claim; all are in its table
 _CLASSES = {
     Verdict.HELD: "held",
     Verdict.NOT_HELD: "not-held",
+    Verdict.NO_DIFFERENCE: "not-held",
     Verdict.UNSETTLED: "open",
     Verdict.OPEN: "open",
+    Verdict.NOT_TESTABLE: "open",
 }
 _MEASURES = {
     "average_accuracy": ("average accuracy", "points", 2),
@@ -92,13 +95,25 @@ def _claim_view(claim: Claim) -> ClaimView:
 
 
 def _counts(claim: Claim) -> str:
-    counts = {
-        "held": claim.count(Verdict.HELD),
-        "not held": claim.count(Verdict.NOT_HELD),
-        "within chance": claim.count(Verdict.UNSETTLED),
-        "without results": claim.count(Verdict.OPEN),
+    words = {
+        Verdict.HELD: "held",
+        Verdict.NOT_HELD: "not held",
+        Verdict.NO_DIFFERENCE: "no difference",
+        Verdict.UNSETTLED: "within chance",
+        Verdict.NOT_TESTABLE: "not testable here",
+        Verdict.OPEN: "without results",
     }
-    verdicts = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    counts = [(each, claim.count(each), claim.count(each, sure=True)) for each in words]
+    items = [
+        f"{count} {words[each]}"
+        + (f" ({sure} of them after Holm's correction)" if sure < count else "")
+        for each, count, sure in counts
+        if count and each in _SETTLED
+    ]
+    items += [
+        f"{count} {words[each]}" for each, count, _ in counts if count and each not in _SETTLED
+    ]
+    verdicts = ", ".join(items)
     all_of_them = f"{len(claim.parts)} {'number' if len(claim.parts) == 1 else 'numbers'}"
     missing = f" Missing: {claim.missing}." if claim.missing else ""
     return f"{all_of_them}: {verdicts}.{missing}"
@@ -107,7 +122,8 @@ def _counts(claim: Claim) -> str:
 def _decisive_parts(claim: Claim) -> list[Part]:
     """Return the numbers that decide the mark: those against it first, then the closest calls."""
     measured = [part for part in claim.parts if part.ours is not None]
-    order = [Verdict.NOT_HELD, Verdict.UNSETTLED, Verdict.HELD]
+    order = [Verdict.NOT_HELD, Verdict.NO_DIFFERENCE, Verdict.UNSETTLED, Verdict.HELD]
+    order += [Verdict.NOT_TESTABLE]
     return sorted(measured, key=lambda part: (order.index(part.verdict), _slack(part)))[:_BESIDE]
 
 
@@ -130,7 +146,8 @@ def _words(part: Part) -> list[str]:
     """Return what, where, claimed, ours, its interval, seeds, the paper's number and the mark."""
     title, unit, digits = _MEASURES[part.measure]
     digits = 2 if part.ratio else digits
-    of, than = (_called(method) for method in (part.of, part.than or ""))
+    of = _called(part.of)
+    than = " = ".join(_called(method) for method in (part.than or "", *part.equals))
     pair = of if part.than is None else f"{of} {'/' if part.ratio else '−'} {than}"
     paper = NOTHING if part.paper is None else f"{part.paper:+.{digits}f}"
     return [
@@ -169,6 +186,10 @@ def _seeds(part: Part, number: str) -> str:
 def _mark(part: Part) -> str:
     if part.verdict is Verdict.UNSETTLED:
         return _unsettled(part)
+    if part.verdict is Verdict.NO_DIFFERENCE:
+        return f"{part.verdict.value} larger than {part.largest:.2f}"
+    if part.verdict in _SETTLED and not part.sure:
+        return f"{part.verdict.value}, not after Holm's correction"
     return part.missing if part.verdict is Verdict.OPEN else part.verdict.value
 
 
