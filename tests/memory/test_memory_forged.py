@@ -106,6 +106,10 @@ def test_a_group_that_no_memory_has_is_refused(policy, column, value):
         ("draws/ahead", torch.zeros(1, dtype=torch.int64)),
         ("max_bytes", True),
         ("max_bytes", "100"),
+        ("max_examples", None),
+        ("max_examples", 0),
+        ("max_examples", "9"),
+        ("max_examples", 9),  # without one in bytes
     ],
 )
 def test_so_is_whatever_else_no_memory_writes(name, value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections import Counter
 
 import pytest
@@ -180,6 +181,27 @@ def test_budgets_are_changed_too():
     memory.add((torch.arange(20), torch.arange(20) % 2), tasks=0)
     memory.resize(max_examples=4)
     assert sorted(held(memory)) == [16, 17, 18, 19]
+
+
+@pytest.mark.parametrize("most", [5, 10, 20])  # fewer examples than the bytes allow, as many, more
+@pytest.mark.parametrize("way", ["as it is", "loaded", "copied", "mapped"])
+def test_a_budget_in_examples_outlives_a_smaller_one_in_bytes(most, way, tmp_path):
+    memory = Memory(Reservoir(100), max_examples=most, max_bytes=10 * 16)
+    memory.add(batch(range(30)))  # of 16 bytes each
+    assert len(memory) == min(most, 10)
+    if way == "loaded":
+        memory.save(tmp_path / "memory")
+        memory = Memory.load(tmp_path / "memory")
+    elif way == "copied":
+        memory = pickle.loads(pickle.dumps(memory))
+    elif way == "mapped":
+        memory.map(lambda own: (own[0] + 1, own[1]))
+    memory.resize(max_bytes=50 * 16)
+    memory.add(batch(range(100, 190)))
+    assert len(memory) == most
+    memory.resize(max_examples=None)
+    memory.add(batch(range(200, 290)))
+    assert len(memory) == 50
 
 
 def test_a_budget_in_bytes_of_texts_too():

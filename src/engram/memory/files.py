@@ -26,7 +26,8 @@ VERSION = 3
 """The newest version; a file is of the least version that it needs.
 
 1 has no list of dtypes, and 2 no measures of examples (weights, times), no greatest age, no
-subjects that are blocked and no columns of different lengths.
+subjects that are blocked, no columns of different lengths and no budget in examples beside one in
+bytes.
 """
 
 State: TypeAlias = dict[str, Any]

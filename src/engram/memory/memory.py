@@ -203,11 +203,24 @@ def _load_erasures(records: Any) -> list[Erasure]:  # noqa: ANN401  # JSON
     return erasures
 
 
+def _loaded_max_examples(
+    state: Mapping[str, Any], held_to: int | None
+) -> int | EllipsisType | None:
+    """Return the budget in examples as it was given, where a state says it or there is no other."""
+    if "max_examples" not in state:
+        return held_to if state["max_bytes"] is None else ...
+    given: int = state["max_examples"]
+    positive("max_examples", given)
+    lower = held_to is not None and held_to <= given and state["max_bytes"] is not None
+    refuse_unless("max_examples", lower)
+    return given
+
+
 def _least_version(state: Mapping[str, Any]) -> int:
     """Return the oldest version of a file whose readers know all that a state holds."""
     ledger = state["ledger"]
     ragged = state["storage"]["kind"] == RaggedStorage.kind
-    newer = ragged or "blocks" in state or "max_age" in ledger
+    newer = ragged or not {"blocks", "max_examples"}.isdisjoint(state) or "max_age" in ledger
     newer = newer or not ledger["filing"].keys().isdisjoint(MEASURES)
     return 3 if newer else 1
 
@@ -255,6 +268,8 @@ class Memory:
     """
 
     _blocks, _blocked = Blocks(), "refuse"
+    # As it was given: one in bytes may allow fewer. Of what earlier versions wrote not known (...).
+    _max_examples: int | EllipsisType | None = ...
     collate: Collate | None = None
     """Makes a batch of the examples of a sample; None for columns as they were added."""
     _chooses_storage = False
@@ -299,6 +314,7 @@ class Memory:
         self._views: list[Tensor] = []  # of the table's columns
         self.policy = policy
         self.max_bytes = max_bytes
+        self._max_examples = max_examples
         self.allow_nonfinite = allow_nonfinite
         self.erasures: list[Erasure] = []
         # What finishes a change that can no longer be undone: a call, and None between changes.
@@ -949,8 +965,10 @@ class Memory:
         blocks = (
             torch.from_numpy(to_bytes(self._blocks.to_json())) if self._blocks.entries else None
         )
+        given = None if self.max_bytes is None else self._given_max_examples()
         return {
             **({} if blocks is None else {"blocks": blocks}),
+            **({} if given is None else {"max_examples": given}),
             "max_bytes": self.max_bytes,
             "draws": to_tensors(self._draws.state_dict()),
             "erasures": torch.from_numpy(to_bytes(self.erasures)),
@@ -961,7 +979,7 @@ class Memory:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same policy and kind of storage, bit for bit."""
         names = {"max_bytes", "draws", "erasures", "ledger", "storage"}
-        if not isinstance(state, Mapping) or state.keys() - {"blocks"} != names:
+        if not isinstance(state, Mapping) or state.keys() - {"blocks", "max_examples"} != names:
             held = [*state] if isinstance(state, Mapping) else shown(state)
             raise EngramError(f"A memory's state holds {sorted(names)}, and this one {held}.")
         with UntrustedInput():
@@ -975,6 +993,7 @@ class Memory:
                 "_draws": draws,
                 "erasures": erasures,
                 "max_bytes": state["max_bytes"],
+                "_max_examples": _loaded_max_examples(state, ledger.max_examples),
                 "_blocks": self._loaded_blocks(state),
             }
             with self._lock:
@@ -1051,7 +1070,7 @@ class Memory:
             policy = self.policy if policy is None else _with_capacity(self.policy, policy)
             size = self._example_nbytes()
             if max_examples is ...:
-                max_examples = self._given_max_examples(size)
+                max_examples = self._given_max_examples()
             elif max_examples is not None:
                 positive("max_examples", max_examples)
             if max_bytes is ...:
@@ -1065,7 +1084,12 @@ class Memory:
             if self.storage.rows:
                 rows = ledger.rows(len(ledger), at_once=at_once)
                 storage = self.storage.selected(torch.from_numpy(slots), rows)
-            parts = {"_ledger": ledger, "policy": policy, "max_bytes": max_bytes}
+            parts = {
+                "_ledger": ledger,
+                "policy": policy,
+                "max_bytes": max_bytes,
+                "_max_examples": max_examples,
+            }
             self._swap(storage, parts)
 
     def map(self, function: Callable[[Batch], Batch], *, batch: int = 1024) -> None:
@@ -1088,7 +1112,7 @@ class Memory:
             if not held:
                 raise EngramError("The memory holds no examples yet, and so no columns to map.")
             storage: TensorStorage | None = None
-            given = self._given_max_examples(self._example_nbytes())
+            given = self._given_max_examples()
             for start in range(0, held, batch):
                 slots = range(start, min(start + batch, held))
                 own = function(self.storage.read(self.storage.place(torch.tensor(slots))))
@@ -1135,10 +1159,7 @@ class Memory:
             return self._ledger.rows(held, at_once=False)
         if size * held > self.max_bytes:
             raise self._too_many_bytes(size * held)
-        most, given = (
-            self.max_bytes // max(size, 1),
-            self._given_max_examples(self._example_nbytes()),
-        )
+        most, given = self.max_bytes // max(size, 1), self._given_max_examples()
         limits = [most if given is None else min(most, given)]
         if not self.policy.by_class:
             limits.append(self.policy.group_limit)
@@ -1190,9 +1211,11 @@ class Memory:
             return None
         return self.storage.nbytes_of(range(len(self)))
 
-    def _given_max_examples(self, size: int | None) -> int | None:
+    def _given_max_examples(self) -> int | None:
         """Return the budget in examples as it was given, without that of a budget in bytes."""
-        own = self._ledger.max_examples
+        if self._max_examples is not ...:
+            return self._max_examples
+        own, size = self._ledger.max_examples, self._example_nbytes()
         by_bytes = None if self.max_bytes is None or not size else self.max_bytes // size
         return None if own == by_bytes else own
 
@@ -1283,7 +1306,7 @@ class Memory:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # What a pickle of an earlier version does not have is as in a new memory.
-        vars(self).update(vars(Memory(state["policy"])) | state)
+        vars(self).update(vars(Memory(state["policy"])) | {"_max_examples": ...} | state)
         self._lock = self._ledger.lock = self.storage.lock
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
