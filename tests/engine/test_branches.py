@@ -7,7 +7,7 @@ from itertools import cycle
 import pytest
 import torch
 
-from engram.lab.engine import cuda_graphs
+from engram.gradients import capture
 from engram.lab.networks import Branches
 from engram.lab.networks import gpu as branches
 
@@ -58,10 +58,10 @@ def gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", played.in_use.get)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: played.capturing)
     monkeypatch.setattr(branches, "_taken", set())
-    for found in (branches._stream, cuda_graphs._stream):
+    for found in (branches._stream, capture._stream):
         found.cache_clear()
     yield played
-    for found in (branches._stream, cuda_graphs._stream):
+    for found in (branches._stream, capture._stream):
         found.cache_clear()
 
 
@@ -136,7 +136,7 @@ def test_work_is_recorded_on_a_stream_of_its_own_gpu(gpus, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", noted)
     monkeypatch.setattr(torch.cuda, "graph", noted)
     for device in (FIRST, SECOND, FIRST):
-        with cuda_graphs.capturing("a graph", device):
+        with capture.capturing("a graph", device):
             pass
     streams = [stream for _, stream in used[1::2]]
     assert used[::2] == [stream.device for stream in streams] == [FIRST, SECOND, FIRST]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from engram.gradients import capturing
 from engram.lab.benchmarks import benchmark, from_tensors
-from engram.lab.engine import CudaGraphFunction, capturing
+from engram.lab.engine import CudaGraphFunction
 from engram.lab.protocol import benchmark_session, specify
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
