@@ -2,7 +2,7 @@
 
 from engram.gradients.backward import NamedLoss, backward, backward_each, mix_losses
 from engram.gradients.capture import CapturedStep, capturing
-from engram.gradients.finite import Check, Guard, is_finite
+from engram.gradients.finite import Check, Guard, begin_check, is_finite
 from engram.gradients.mixer import GradientMixer, optimized
 from engram.gradients.mixing import Mix, check_rule
 from engram.gradients.parallel import (
@@ -29,6 +29,7 @@ __all__ = [
     "Ranks",
     "backward",
     "backward_each",
+    "begin_check",
     "capturing",
     "check_group",
     "check_rule",

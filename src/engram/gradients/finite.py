@@ -5,7 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -46,13 +46,18 @@ def find_problem(
 
 def is_finite(gradient: Gradient) -> bool:
     """Tell whether a gradient is finite; a device is waited for, once."""
+    return begin_check(gradient)()
+
+
+def begin_check(gradient: Gradient) -> Callable[[], bool]:
+    """Let a GPU look whether a gradient is finite; what is returned waits for it, and tells."""
     parts = [each for each in gradient if each is not None]
     if parts and all(each.is_cuda and each.layout is torch.strided for each in parts):
         largest = get_total_norm([each for each in parts if each.numel()], math.inf)
-        return math.isfinite(largest.item())
+        return lambda: math.isfinite(largest.item())
     # A number that is not finite makes the sum so, which is the cheapest pass; large ones may, too:
     # times 0 they are 0.
-    return all(
+    return lambda: all(
         cmath.isfinite(each.sum().item()) or cmath.isfinite(each.mul(0).sum().item())
         for each in parts
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -17,6 +16,7 @@ from engram.errors import EngramError, shown
 from engram.gradients import (
     GroupChoice,
     Ranks,
+    begin_check,
     check_group,
     is_finite,
     optimized,
@@ -57,7 +57,8 @@ class Penalty(ABC):
     def __init__(self, strength: float) -> None:
         self.strength = number("strength", strength, least=0)  # λ
         self._parameters: list[Tensor] = []
-        self._views: list[Tensor] = []  # of them, [1, ...], while their storage is the same
+        self._views: list[Tensor] = []  # of them, [1, ...], while they lie where they did
+        self._places = list[tuple[Any, ...]]()
         self._importance: Importance | None = None
         self._anchors: list[Tensor] = []  # w*
         self._penalty_weights: list[Tensor] = []  # 2 λ Ω
@@ -82,7 +83,7 @@ class Penalty(ABC):
         """
         parameters = _parameters_of(optimizer)
         known = {id(each) for each in self._parameters}
-        if len(parameters) == len(self._parameters) and known == {id(p) for p in parameters}:
+        if len(parameters) == len(known) and all(id(each) in known for each in parameters):
             return
         if gone := known - {id(each) for each in parameters}:
             shapes = [list(each.shape) for each in self._parameters if id(each) in gone]
@@ -135,27 +136,25 @@ class Penalty(ABC):
         nothing is waited for: a step that is not valid counts as one with gradients of 0.
         """
         self.attach(optimizer)
-        gradients = self._own_gradients()
+        importance, weights, self._before = self._estimate(), self._weights(), None
+        own = gradients = self._own_gradients()
+        found = None
         if valid is not None:
-            gradients = [
-                torch.where(valid.to(each.device), each, torch.zeros_like(each))
-                for each in gradients
-            ]
-        elif check_finite and not is_finite(gradients):
-            self._before = None
+            gradients = [torch.where(valid.to(g.device), g, g.new_zeros(())) for g in own]
+        elif check_finite:
+            found = begin_check(own)
+        # What changes nothing that is kept comes first: a GPU may be waited for after it.
+        moved = torch._foreach_sub(weights, self._anchors) if self._penalised else []
+        # Copies: .grad is about to change, and so are the weights.
+        before = (_copies(gradients), _copies(weights)) if importance.follows_path else None
+        if found is not None and not found():
             raise EngramError(
                 "A gradient is not finite; the step is refused, and the penalty is as it was."
             )
-        importance, weights = self._estimate(), self._weights()
         importance.before_step(self._steps, weights, gradients)
-        if importance.follows_path:
-            # Copies: .grad is about to change, and so are the weights.
-            self._before = (
-                [each.clone() for each in gradients],
-                [each.clone() for each in weights],
-            )
         if self._penalised:
-            self._add_gradient(weights)
+            self._add_gradient(own, moved)
+        self._before = before
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -200,7 +199,8 @@ class Penalty(ABC):
             found = importance.end_task(
                 weights, self._anchors, examples=examples, first=not self._penalised
             )
-            self._penalty_weights = [each * (2 * self.strength) for each in found]
+            self._penalty_weights.clear()  # before there are others, to save a copy
+            self._penalty_weights += [each * (2 * self.strength) for each in found]
             anchors = importance.next_anchor(weights, self._anchors)
             self._anchors = [each.clone() for each in anchors]
         self._penalised, self._steps = True, 0
@@ -250,7 +250,7 @@ class Penalty(ABC):
         penalty_weights = self._penalty_weights
         penalty_weights[place] = grown(penalty_weights[place], torch.zeros_like(weight))
         self._parameters[place] = new
-        self._views, self._before = [], None
+        self._places, self._before = [], None
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything the next step depends on: tensors and plain numbers."""
@@ -331,10 +331,14 @@ class Penalty(ABC):
 
     def _weights(self) -> list[Tensor]:
         """Return the parameters as those of one run, [1, ...]."""
-        self._views = [
-            view if _is_of(view, each) else _weight(each)
-            for view, each in zip_longest(self._views, self._parameters)
-        ]
+        places = [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in self._parameters]
+        if places != self._places or any(
+            view.data_ptr() != place for view, (place, *_) in zip(self._views, places, strict=True)
+        ):
+            self._views = [_weight(each) for each in self._parameters]
+            types = [view.dtype for view in self._views]
+            # In another type they are copies, for this once.
+            self._places = places if types == [each.dtype for each in self._parameters] else []
         return [*self._views]
 
     def _own_gradients(self) -> list[Tensor]:
@@ -354,26 +358,25 @@ class Penalty(ABC):
             gradients.append(own if own.dtype == anchor.dtype else own.to(anchor.dtype))
         return gradients
 
-    def _add_gradient(self, weights: Sequence[Tensor]) -> None:
+    def _add_gradient(self, gradients: Sequence[Tensor], moved: Sequence[Tensor]) -> None:
         """Add the penalty's gradient, 2 λ Ω (w − w*), to ``.grad`` of what is trained."""
-        together = zip(self._parameters, weights, self._anchors, self._penalty_weights, strict=True)
+        together = zip(self._parameters, gradients, self._penalty_weights, moved, strict=True)
         alike = list[tuple[Tensor, ...]]()
-        for parameter, weight, anchor, penalty_weight in together:
+        for parameter, gradient, penalty_weight, distance in together:
             if not parameter.requires_grad:
                 continue
-            gradient = parameter.grad
-            if gradient is not None and gradient.dtype == penalty_weight.dtype:
-                alike.append((gradient.unsqueeze(0), penalty_weight, weight, anchor))
+            own = parameter.grad
+            if own is not None and own.dtype == penalty_weight.dtype:
+                alike.append((gradient, penalty_weight, distance))  # a view of .grad
                 continue
-            added = (penalty_weight * (weight - anchor)).squeeze(0)
-            if gradient is None:
+            added = (penalty_weight * distance).squeeze(0)
+            if own is None:
                 parameter.grad = added.to(parameter.dtype)
             else:
-                gradient.add_(added.to(gradient.dtype))
+                own.add_(added.to(own.dtype))
         if alike:
-            gradients, penalty_weights, now, anchors = map(list, zip(*alike, strict=True))
-            moved = torch._foreach_sub(now, anchors)
-            torch._foreach_addcmul_(gradients, penalty_weights, moved)
+            views, penalty_weights, distances = map(list, zip(*alike, strict=True))
+            torch._foreach_addcmul_(views, penalty_weights, distances)
 
     def _pass(
         self,
@@ -473,15 +476,9 @@ def _weight(parameter: Tensor) -> Tensor:
     return weight.to(torch.promote_types(weight.dtype, torch.float32)).unsqueeze(0)
 
 
-def _is_of(view: Tensor | None, parameter: Tensor) -> bool:
-    """Tell whether a weight of before is still a parameter's, and no copy of it."""
-    return (
-        view is not None
-        and view.dtype == parameter.dtype
-        and view.shape[1:] == parameter.shape
-        and view.data_ptr() == parameter.data_ptr()
-        and view.stride()[1:] == parameter.stride()
-    )
+def _copies(tensors: Weights) -> list[Tensor]:
+    """Return copies, which on a GPU are made at once: times 1 every number is itself."""
+    return [*torch._foreach_mul(tensors, 1.0)]
 
 
 def _check_parameters(parameters: Sequence[Tensor]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
+import torch
 from torch import Tensor
 
 from engram.penalties.ewc import add_squares, refresh
@@ -63,13 +64,16 @@ class WalkImportance(Importance):
         add_products(self.path_integral, gradients, steps, scale)
 
     def _refresh(self, weights: Weights) -> None:
-        together = zip(weights, self.last, self.fisher, self.score, self.path_integral, strict=True)
-        for weight, last, fisher, score, path in together:
-            distance = (weight - last).square_().mul_(fisher)
-            if self._textbook:
-                distance.div_(2)  # as in the expansion of the Kullback-Leibler divergence
-            score.add_(path.div_(distance.add_(self._damping)).relu_())
-            last.copy_(weight)
+        distances = torch._foreach_sub(weights, self.last)
+        torch._foreach_mul_(distances, distances)
+        torch._foreach_mul_(distances, self.fisher)
+        if self._textbook:
+            torch._foreach_div_(distances, 2)  # as the Kullback-Leibler divergence expands
+        torch._foreach_add_(distances, self._damping)
+        torch._foreach_div_(self.path_integral, distances)
+        torch._foreach_clamp_min_(self.path_integral, 0)
+        torch._foreach_add_(self.score, self.path_integral)
+        torch._foreach_copy_(self.last, weights)
         refresh(self.fisher, self.squares, self._interval, self._decay)
         clear(self.path_integral)
         if self._textbook:

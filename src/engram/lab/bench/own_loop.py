@@ -48,7 +48,7 @@ _PENALTIES: Mapping[str, tuple[Callable[[float], Penalty], int]] = {
     "EWC": (EWC, 5),
     "PI": (PI, 7),
     "MAS": (MAS, 5),
-    "RWALK": (RWALK, 11),
+    "RWALK": (RWALK, 12),
 }
 """Each penalty, and how many numbers of each weight it may have in memory during a step."""
 _MIXED = ("MEGA-I", "MEGA-II", "A-GEM")

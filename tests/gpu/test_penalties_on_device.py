@@ -1,0 +1,70 @@
+"""On a GPU: penalties around a module of one's own take the steps that they take on a CPU."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from engram.errors import EngramError
+from engram.penalties import EWC, MAS, PI, RWALK
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+PENALTIES = {
+    "ewc": lambda: EWC(1.0, refresh_interval=3),
+    "ewc by the book": lambda: EWC(1.0, formula="kirkpatrick"),
+    "pi": lambda: PI(0.1),
+    "mas": lambda: MAS(0.01),
+    "rwalk": lambda: RWALK(0.1, refresh_interval=3),
+    "rwalk by the book": lambda: RWALK(0.1, refresh_interval=3, formula="chaudhry"),
+}
+
+
+def network(device):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 5, 1), nn.Flatten(), nn.Linear(80, 3)
+    model = nn.Sequential(*layers).double().to(device)
+    return model.to(memory_format=torch.channels_last)
+
+
+def batches(task, device):
+    source = torch.Generator().manual_seed(task)
+    inputs = torch.randn(7, 8, 3, 6, 6, generator=source, dtype=torch.float64).to(device)
+    labels = torch.randint(3, (7, 8), generator=source).to(device)
+    return list(zip(inputs.unbind(), labels.unbind(), strict=True))
+
+
+def train(make, device):
+    model, penalty = network(device), make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+    for task in range(3):
+        for inputs, labels in batches(task, device):
+            optimizer.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            penalty.step(optimizer)
+        penalty.end_task(model, batches(task, device))
+    return model, optimizer, penalty
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_gpu_takes_the_steps_of_a_cpu(name):
+    (here, _, _), (there, _, _) = train(PENALTIES[name], "cpu"), train(PENALTIES[name], "cuda")
+    for own, other in zip(here.parameters(), there.parameters(), strict=True):
+        torch.testing.assert_close(other.cpu(), own, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(name, bad):
+    model, optimizer, penalty = train(PENALTIES[name], "cuda")
+    weights, state = [each.clone() for each in model.parameters()], penalty.state_dict()
+    for each in model.parameters():
+        each.grad = torch.ones_like(each)
+    model[2].weight.grad[0, 0] = bad
+    with pytest.raises(EngramError, match="not finite"):
+        penalty.step(optimizer)
+    assert all(map(torch.equal, weights, model.parameters()))
+    after = penalty.state_dict()
+    for name_of, held in state["gathered"].items():
+        assert all(map(torch.equal, held, after["gathered"][name_of]))
+    assert after["steps"] == state["steps"]
