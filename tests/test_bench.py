@@ -111,7 +111,7 @@ def test_a_loop_of_ones_own_has_its_floors_and_its_memory(monkeypatch):
         1.1,
         gem=True,
     )
-    rows = bench.loop("cpu", [tiny], blocks=1)
+    (rows,) = bench.loop("cpu", [tiny], blocks=1)
     assert {row["model"] for row in rows} == {"transformer, 1 + 2"}
     ways = {(row["interface"], row["method"]) for row in rows}
     assert len(ways) == len(rows)
@@ -128,12 +128,32 @@ def test_a_loop_of_ones_own_has_its_floors_and_its_memory(monkeypatch):
     assert shows_all_of("loop", rows)
 
 
+def test_a_way_that_this_machine_has_not_is_left_out_and_told(monkeypatch):
+    monkeypatch.setattr(own_loop, "_SECONDS", 0)
+
+    def fail(*_):
+        raise RuntimeError("There is no such kernel.\nMore of it.")
+
+    monkeypatch.setattr(own_loop._Loop, "_backward", fail)
+    tiny = own_loop.Workload(
+        "layer", lambda: torch.nn.Linear(784, 10), own_loop.vectors, (2, 3), 3, 1.1
+    )
+    with pytest.warns(
+        UserWarning, match="engram.backward: .* is left out: There is no such kernel.$"
+    ):
+        (rows,) = bench.loop("cpu", [tiny], blocks=1)
+    assert {row["interface"] for row in rows} == {"plain", "GradientMixer", "Learner"}
+    monkeypatch.setattr(own_loop._Loop, "_plain", fail)  # beside it all others stand
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        next(bench.loop("cpu", [tiny], blocks=1))
+
+
 def test_steps_with_a_penalty_stand_beside_plain_ones(monkeypatch):
     monkeypatch.setattr(own_loop, "_SECONDS", 0)
     tiny = own_loop.Workload(
         "layer", lambda: torch.nn.Linear(784, 10), own_loop.vectors, (2, 0), 3, 1.35
     )
-    rows = bench.penalties("cpu", [tiny], blocks=1)
+    (rows,) = bench.penalties("cpu", [tiny], blocks=1)
     assert [row["method"] for row in rows] == ["one pass", "EWC", "PI", "MAS", "RWALK"]
     assert {row["model"] for row in rows} == {"layer, 2"}
     assert [row["bound"] for row in rows] == [None, *[1.35] * 4]

@@ -65,6 +65,23 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path, engram, monkeypatc
     assert json.loads(path.read_text())["tables"] == {"methods": []}
 
 
+def test_a_table_that_comes_in_parts_is_kept_part_after_part(tmp_path, engram, monkeypatch):
+    path, row = tmp_path / "performance-here.json", {"model": "one", "ratio": 1.0}
+
+    def parts():
+        yield [row]
+        assert json.loads(path.read_text())["tables"] == {"loop": [row]}
+        yield [{**row, "model": "two"}]
+        raise RuntimeError("the third")
+
+    monkeypatch.setattr(bench, "_CPU", {"loop": parts})
+    monkeypatch.setattr(bench.torch, "set_num_threads", lambda _: None)
+    with pytest.raises(RuntimeError, match="the third"):
+        engram("bench", "loop", device="cpu", json=path)
+    models = [each["model"] for each in json.loads(path.read_text())["tables"]["loop"]]
+    assert models == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [

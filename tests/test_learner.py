@@ -210,7 +210,8 @@ class Normed(nn.Sequential):
 
     def __init__(self):
         torch.manual_seed(0)
-        super().__init__(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
+        norms = nn.BatchNorm1d(7), nn.BatchNorm1d(7)
+        super().__init__(nn.Linear(5, 7), *norms, nn.Linear(7, 3))
         self.double()
 
 

@@ -57,6 +57,7 @@ _WRITTEN_TO = (
     "it was; let it work on a copy, such as inputs.clone()."
 )
 # What torch raises for a state that does not fit.
+_SMALL_BUFFER = 2**14  # elements, up to which copies of buffers are made together
 _NO_STATE = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 # What torch's optimisers keep in the shape of the parameter.
 _LIKE_THE_PARAMETER = {
@@ -495,7 +496,9 @@ class Learner:
                 beta=meta.beta,
             )
         except BaseException:
-            _put_back([*buffers, *zip(parameters, before, strict=True)])
+            _put_back(
+                [*buffers, *(([each], was) for each, was in zip(parameters, before, strict=True))]
+            )
             raise
         return torch.stack(losses).mean()
 
@@ -1060,20 +1063,49 @@ def _refuse_closure(optimizer: Optimizer) -> None:
             )
 
 
-def _copies(model: object) -> list[tuple[Tensor, Tensor]]:
-    """Return a model's buffers, and what they hold before a step."""
-    buffers = model.buffers() if isinstance(model, nn.Module) else ()
-    return [(each, each.detach().clone()) for each in buffers]
+def _copies(model: object) -> list[tuple[list[Tensor], Tensor]]:
+    """Return a model's buffers, small ones of a kind together, and what they hold before a step.
+
+    A network has many of a few numbers, and on a GPU each call is a launch.
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    alone: list[list[Tensor]] = []
+    for each in model.buffers() if isinstance(model, nn.Module) else ():
+        plain = type(each) is Tensor and each.layout is torch.strided
+        if plain and each.numel() <= _SMALL_BUFFER and each.is_contiguous():
+            kinds.setdefault((each.device, each.dtype), []).append(each)
+        else:
+            alone.append([each])
+    return [(own, _together(own)) for own in (*kinds.values(), *alone)]
+
+
+def _together(buffers: Sequence[Tensor]) -> Tensor:
+    """Return what buffers hold, as one vector of a copy; a single one keeps its form."""
+    if len(buffers) == 1:
+        return buffers[0].detach().clone()
+    return torch.cat([each.detach().view(-1) for each in buffers])
 
 
 @torch.no_grad()
-def _put_back(buffers: Iterable[tuple[Tensor, Tensor]], unless: Tensor | None = None) -> None:
+def _put_back(
+    buffers: Iterable[tuple[Sequence[Tensor], Tensor]], unless: Tensor | None = None
+) -> None:
     """Let buffers hold what they did, unless a truth on a device says that the step counts."""
-    for buffer, before in buffers:
-        if unless is None:
-            buffer.copy_(before)
-        else:
-            torch.where(unless.to(buffer.device), buffer, before, out=buffer)
+    for own, held in buffers:
+        counts = None if unless is None else unless.to(held.device)
+        if len(own) == 1:
+            (buffer,) = own
+            if counts is None:
+                buffer.copy_(held)
+            else:
+                torch.where(counts, buffer, held, out=buffer)
+            continue
+        before = held if counts is None else torch.where(counts, _together(own), held)
+        start, parts = 0, list[Tensor]()
+        for each in own:
+            parts.append(before[start : start + each.numel()].view(each.shape))
+            start += each.numel()
+        torch._foreach_copy_([*own], parts)
 
 
 def _on_host(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def nothing_waits():
 
 def network():
     torch.manual_seed(0)
-    layers = nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 3)
+    norms = nn.BatchNorm1d(7), nn.BatchNorm1d(7)
+    layers = nn.Linear(5, 7), *norms, nn.Tanh(), nn.Linear(7, 3)
     return nn.Sequential(*layers).cuda()
 
 

@@ -25,7 +25,8 @@ def bench(
 ) -> None:
     """Measure what steps cost on a device; print the tables, and write them to a file if asked.
 
-    The file is written anew after each table, so that nothing measured is lost to what follows.
+    The file is written anew after each table or part of one, so that nothing measured is lost to
+    what follows.
     """
     if json_path is not None and json_path.is_dir():
         raise EngramError(f"json must be the name of a file, not the folder {str(json_path)!r}.")
@@ -41,7 +42,7 @@ def bench(
     tables = dict[str, Rows]()
     for name, rows in benchmarks.measure(chosen, names):
         stdout_console().print(report.speed_table(name, rows))
-        tables[name] = rows
+        tables[name] = [*tables.get(name, ()), *rows]
         if json_path is not None:
             report.save_performance(
                 json_path, tables, device=benchmarks.device_name(chosen), command=shlex.join(words)

@@ -54,14 +54,17 @@ __all__ = [
 ]
 
 Rows = list[dict[str, Any]]
-_CPU: dict[str, Callable[[], Rows]] = {
+Table = Rows | Iterator[Rows]
+"""A table, or one in parts that are there as soon as they are measured."""
+
+_CPU: dict[str, Callable[[], Table]] = {
     "steps": steps,
     "methods": methods,
     "networks": on_cpu,
     "loop": partial(loop, "cpu"),
     "penalties": partial(penalties, "cpu"),
 }
-_GPU: dict[str, Callable[[str], Rows]] = {
+_GPU: dict[str, Callable[[str], Table]] = {
     "stacks": stacks,
     "searches": searches,
     "captured": captured,
@@ -78,7 +81,8 @@ _GPU: dict[str, Callable[[str], Rows]] = {
 def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows]]:
     """Yield table after table, each with its name, as they are measured: all, or those chosen.
 
-    A CPU is measured on one thread, which stays the number of threads from then on.
+    Some come in parts, one after another under the same name. A CPU is measured on one thread,
+    which stays the number of threads from then on.
     """
     tables = _tables(device)
     for name in chosen:
@@ -87,18 +91,16 @@ def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows
     if torch.device(device).type != "cuda":
         torch.set_num_threads(1)
     for name in dict.fromkeys(chosen or tables):
-        yield name, tables[name]()
+        with clock_of(device):
+            table = tables[name]()
+            for part in [table] if isinstance(table, list) else table:
+                yield name, part
 
 
-def _tables(device: str) -> dict[str, Callable[[], Rows]]:
+def _tables(device: str) -> dict[str, Callable[[], Table]]:
     if torch.device(device).type == "cuda":
-        return {name: partial(_on, device, table) for name, table in _GPU.items()}
+        return {name: partial(table, device) for name, table in _GPU.items()}
     return _CPU
-
-
-def _on(device: str, table: Callable[[str], Rows]) -> Rows:
-    with clock_of(device):
-        return table(device)
 
 
 def device_name(device: str) -> str:
