@@ -39,6 +39,11 @@ CAPTURED = [
     "icarl",
     "mega-i-equal",
     "multi-task",
+    "der",
+    "derpp",
+    "er-ace",
+    "lwf",
+    "gdumb",
 ]
 
 

@@ -10,9 +10,10 @@ from tiny_worlds import run_whole, same_bits, tiny_spec
 from torch import nn
 
 from engram.errors import EngramError
-from engram.lab.methods import names
+from engram.lab.methods import FinishedTask, names
 from engram.lab.networks import MLP, ModuleNetwork, network_source
 from engram.lab.protocol import check_network, run
+from engram.lab.protocol.trainer import build_method, build_stream
 
 METHODS = [name for name in names() if name != "prog-nn"]
 
@@ -150,6 +151,25 @@ def test_what_two_examples_show_of_a_network():
     assert not plain.behaviour.mixes
     assert plain.behaviour.alone is None
     assert plain.uncapturable(torch.zeros(1), pads=True) is None
+
+
+class Normalised(nn.Sequential):
+    def __init__(self, shape, outputs):
+        super().__init__(nn.Linear(*shape, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, outputs))
+
+
+@pytest.mark.parametrize("method", ["mega-ii", "der", "derpp"])
+def test_with_statistics_of_batches_tasks_are_captured_whose_reads_are_of_one_length(method):
+    given = {"memory": "reservoir", "memory_per_class": 4, "reference_batch": 4}
+    spec = with_network(tiny_spec(method, **given), Normalised)
+    stream = build_stream(spec, [0], "cpu")
+    made, reasons = build_method([spec], stream, "cpu"), []
+    for task in range(2):
+        examples = made.stage_examples(stream.train(task))
+        made.begin_task(task, examples.labels)
+        reasons.append(made.uncaptured())
+        made.end_task(task, FinishedTask(examples))
+    assert reasons == ["the network has statistics of batches that are not all of one length", None]
 
 
 def test_prog_nn_is_refused_by_name():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.lab.benchmarks import Batch, Examples, Stream
+from engram.lab.engine.cuda_graphs import unchecked
 from engram.lab.engine.replay_plan import (
     ReplayPlan,
     draw_by_task,
@@ -94,8 +95,9 @@ class ExampleStore:
 
     def write(self, rows: Tensor, **values: Tensor) -> None:
         """Put values [R, B, ...] into some columns of rows [R, B], none of which occurs twice."""
-        for name, new in values.items():
-            self.columns[name].flatten(0, 1)[rows.reshape(-1)] = new.flatten(0, 1)
+        with unchecked():
+            for name, new in values.items():
+                self.columns[name].flatten(0, 1)[rows.reshape(-1)] = new.flatten(0, 1)
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy all columns of rows [m] to other rows [m]."""

@@ -63,6 +63,11 @@ class ReplayPlan:
             torch.from_numpy(first + rows).to(device) for rows in (slots, held[runs, slots])
         )
 
+    @property
+    def pads(self) -> bool:
+        """Whether what is read has examples of weight 0."""
+        return self._reads is not None and self._reads.weights is not None
+
     def kind(self, step: int) -> Hashable:
         """Return the kind of a step: steps of two kinds differ in more than their data."""
         return self._reads is not None and self._reads.anything(step)

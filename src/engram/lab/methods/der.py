@@ -55,7 +55,7 @@ class Der(Replay):
 
     def __init__(self, setup: Setup, settings: DerSettings) -> None:
         super().__init__(setup, settings, Equal())
-        self.capturable = False  # each pass has an objective of its own, made of what was read
+        self.capturable = True
         self._alpha = setup.number(settings, "alpha")
         self._beta = setup.number(settings, "beta") if hasattr(settings, "beta") else None
         self.draws = 1 if self._beta is None else 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.gradients import Mix
-from engram.lab.engine import Batch, cross_entropy
+from engram.lab.engine import Batch, CudaGraphFunction, cross_entropy
 from engram.lab.methods.method import FinishedTask, Setup
 from engram.lab.methods.registry import Entry, register
 from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings
@@ -50,7 +51,7 @@ class Gdumb(Replay):
                 "optimizer must be sgd for gdumb, with a constant schedule: it takes plain steps "
                 f"whose rate falls along a cosine, not those of {settings.optimizer!r}."
             )
-        self.capturable = False
+        self.capturable = True
         self._seeds = setup.seeds
         self._gradient = torch.empty_like(self.parameters)
 
@@ -72,46 +73,46 @@ class Gdumb(Replay):
         self.buffers.copy_(self.stream.initial_buffers(self.network, self.parameters))
         slots = [np.arange(ledger.available) for ledger in self.bank.ledgers]
         steps = self.settings.epochs * -(-max(map(len, slots)) // self.settings.memory_batch)
-        taken = 0
+        shares = [0.5 * (1 + math.cos(math.pi * step / steps)) for step in range(steps)]
+        rates = iter(self.parameters.new_tensor(shares).unsqueeze(1))
+        # A step is short beside its launches.
+        captured = self.captured and self.network.uncapturable(self.parameters, pads=True) is None
+        learn = CudaGraphFunction(self._learn, capture=captured)
         for epoch in range(self.settings.epochs):
             orders = [
                 generator(seed, "gdumb", task, epoch).permutation(mine)
                 for seed, mine in zip(self._seeds, slots, strict=True)
             ]
-            for rows, weights in _batches(orders, self.settings.memory_batch):
-                rate = 0.5 * (1 + math.cos(math.pi * taken / steps))
-                self._learn(rows, weights, rate)
-                taken += 1
+            for rows, weights in _batches(orders, self.settings.memory_batch, self.parameters):
+                learn(next(rates), rows, *weights)
 
-    def _learn(self, rows: Tensor, weights: Tensor | None, rate: float) -> None:
+    def _learn(self, rate: Tensor, rows: Tensor, weights: Tensor | None = None) -> Tensor:
         """Take a step on these slots of each run, [R, B], at a share of the learning rate."""
-        batch = self.bank.held(rows.to(self.parameters.device))
-        if weights is not None:
-            batch = batch._replace(weights=weights.to(self.parameters))
-        self.rows.gradient(batch, self._gradient)
+        batch = self.bank.held(rows)._replace(weights=weights)
+        losses = self.rows.gradient(batch, self._gradient)
         self.rows.descend(self._gradient.mul_(rate), self.learning_rate)
+        return losses
 
 
 def _batches(
-    orders: list[np.ndarray[tuple[int], np.dtype[np.int64]]], size: int
-) -> list[tuple[Tensor, Tensor | None]]:
-    """Cut each run's order into batches [R, B]; where runs hold fewer, they are padded.
+    orders: list[np.ndarray[tuple[int], np.dtype[np.int64]]], size: int, like: Tensor
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Cut each run's order into batches [R, B] and, where runs hold fewer, weights of the rows.
 
     Padding is the run's first example, of weight 0; a run that has no example left learns nothing.
+    Rows are on the device of ``like``, weights of its dtype.
     """
     most = max(map(len, orders))
     padded = np.stack([np.resize(np.append(order, 0)[: len(order) or 1], most) for order in orders])
     inside = np.arange(most) < np.array([[len(order)] for order in orders])
-    batches = list[tuple[Tensor, Tensor | None]]()
+    rows = torch.from_numpy(padded).to(like.device)
     for start in range(0, most, size):
         part = slice(start, start + size)
-        rows, there = torch.from_numpy(padded[:, part]), inside[:, part]
-        if there.all():
-            batches.append((rows, None))
-            continue
-        shares = there / np.maximum(there.sum(1, keepdims=True), 1)
-        batches.append((rows, torch.from_numpy(shares)))
-    return batches
+        there, weights = inside[:, part], list[Tensor]()
+        if not there.all():
+            shares = there / np.maximum(there.sum(1, keepdims=True), 1)
+            weights.append(torch.from_numpy(shares).to(like))
+        yield rows[:, part], weights
 
 
 register(

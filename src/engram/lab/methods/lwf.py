@@ -34,6 +34,7 @@ class Lwf(Method):
     """
 
     state: ClassVar[tuple[str, ...]] = (*Method.state, "former", "former_buffers", "finished")
+    capturable = True
     settings: LwfSettings
 
     def __init__(self, setup: Setup, settings: LwfSettings) -> None:

@@ -110,9 +110,6 @@ class Method(ABC):
     ``kind``; whatever else depends on it goes by ``position``, the step's number on the device.
     """
 
-    pads: bool = False
-    """Whether its batches may have examples of weight 0, however many runs are stacked."""
-
     single_examples: bool = False
     """Whether it takes steps on single examples, which not every network can learn from."""
 
@@ -179,6 +176,11 @@ class Method(ABC):
         ``predict`` of one's own is shown one task at a time, and ``columns`` [R, features].
         """
         return self.network.predict(self.parameters, inputs, columns, self.buffers)
+
+    @property
+    def pads(self) -> bool:
+        """Whether batches of the task that was begun may have examples of weight 0."""
+        return False
 
     def uncaptured(self) -> str | None:
         """Return why a GPU does not capture passes and steps of a `capturable` method, if so."""

@@ -88,7 +88,6 @@ class Replay(Method):
         self.rule = rule
         # On a CPU GEM's solver looks whether it is done; on a GPU it takes all of its rounds.
         self.capturable = rule.reference == "pooled" or self.parameters.is_cuda
-        self.pads = rule.reference == "per task"
         self.stream = stream = setup.stream
         # However much is allowed, there is nothing to keep beyond the stream's examples.
         per_task = min(settings.memory_per_class * stream.classes_per_task, stream.examples)
@@ -120,6 +119,12 @@ class Replay(Method):
             sampled=self.rule.draws_by_task,
             draws=self.draws,
         )
+
+    @property
+    def pads(self) -> bool:
+        """Whether some steps, or some runs, read fewer examples than others."""
+        padded = self.bank.planned is not None and self.bank.planned.pads
+        return padded or self.rule.reference == "per task"
 
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:  # noqa: ARG002
         """Take the step; what is to be remembered of the batch was staged there."""

@@ -106,7 +106,6 @@ def run(
         joint = method_entry(spec.method).joint
         serve = stream.train_jointly if joint else stream.train
         batch_size = spec.method_settings().batch_size
-        captured = method.captured
         all_steps = 0  # of all tasks, once somebody asks
 
         # What is measured, and where a checkpoint left off.
@@ -130,7 +129,7 @@ def run(
                     visited = examples.labels if order is None else examples.labels.gather(1, order)
                     method.begin_task(task, visited)
                 loop = CudaGraphLoop(
-                    examples, batch_size, capture=captured, kind=method.kind, order=order
+                    examples, batch_size, capture=method.captured, kind=method.kind, order=order
                 )
                 losses.begin_task(len(loop))
                 if stopping is not None:
