@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR, ExponentialLR, OneCycleLR
 
 from engram import Learner
 from engram.errors import EngramError
@@ -254,3 +255,51 @@ def test_options_that_are_none_are_refused(options, said):
     model = network()
     with pytest.raises(EngramError, match=said):
         Learner(model, sgd(model), **options)
+
+
+def test_a_penalty_too_strong_for_its_weights_takes_no_step_of_a_learner():
+    model = nn.Sequential(network(), nn.BatchNorm1d(3).double())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    learner = Learner(model, optimizer, penalty=MAS(1e304))
+    learner.observe(*batch(0))
+    learner.end_task([batch(0)])
+    with torch.no_grad():
+        next(iter(model.parameters())).add_(1e7)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(EngramError, match="is not finite: the weights are too far"):
+        learner.observe(*batch(1))
+    for name, each in model.state_dict().items():
+        assert torch.equal(each, before[name]), name
+
+
+def chained(optimizer):
+    parts = [ConstantLR(optimizer, 0.5, 3), ExponentialLR(optimizer, 0.9)]
+    return ChainedScheduler(parts, optimizer)
+
+
+def of_one_cycle(optimizer):
+    return OneCycleLR(optimizer, 0.1, total_steps=100)
+
+
+@pytest.mark.parametrize("schedule", [chained, of_one_cycle])
+def test_a_refused_state_leaves_a_scheduler_and_what_it_is_made_of(schedule):
+    def build(steps):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        learner = Learner(
+            model, optimizer, memory=Memory(Reservoir(20)), scheduler=schedule(optimizer)
+        )
+        for step in range(steps):
+            learner.observe(*batch(step))
+        return learner
+
+    saved, learner, twin = build(6).state_dict(), build(2), build(2)
+    with pytest.raises(EngramError):
+        learner.load_state_dict({**saved, "memory": {}})
+    with pytest.raises(EngramError, match="not of this scheduler: it has no "):
+        learner.load_state_dict({**saved, "scheduler": {}})
+    for step in range(3):
+        learner.observe(*batch(step))
+        twin.observe(*batch(step))
+    assert learner.optimizer.param_groups[0]["lr"] == twin.optimizer.param_groups[0]["lr"]
+    assert torch.equal(weights(learner.model), weights(twin.model))

@@ -399,13 +399,14 @@ class Learner:
             check = False  # an overflow is the scaler's business
         try:
             mix = self._mix(losses(), parameters, check)
+            valid = self._guard.valid
+            penalty = self._complete_gradient(valid, check)
         except BaseException:
             _put_back(buffers)
             raise
-        valid = self._guard.valid
         if valid is not None:
             _put_back(buffers, unless=valid)
-        self._take_step(valid)
+        self._take_step(penalty)
         if memory is not None:
             memory.file(*prepared, valid=valid)
         if self._guard.due:
@@ -475,7 +476,7 @@ class Learner:
             mix = self._mix(
                 iter([NamedLoss("current", loss, value, 1.0)]), optimized(self._optimizer), check
             )
-            self._take_step(self._guard.valid)
+            self._take_step(self._complete_gradient(self._guard.valid, check))
             return mix.losses[0]
 
         def keep(start: list[Tensor], share: float) -> None:
@@ -560,12 +561,15 @@ class Learner:
             for each in (self.penalty, self._scaler, self.scheduler, self._objective)
             if each is not None
         ]
+        others = [part for each in others for part in _with_parts(each)]
         before = [dict(vars(each)) for each in others]
         if self.penalty is not None:
             self.penalty.attach(self.optimizer)
         name = ""
         try:
             for name, part in parts.items():
+                if name == "scheduler":
+                    _check_scheduler(part.state_dict(), state[name])
                 part.load_state_dict(state[name])
                 if name == "optimizer":
                     _check_optimizer(self.optimizer, optimizer["state"])
@@ -596,8 +600,8 @@ class Learner:
         }
         return {name: part for name, part in parts.items() if part is not None}
 
-    def _take_step(self, valid: Tensor | None) -> None:
-        """Step along what is in ``.grad``, with the penalty's gradient beside it."""
+    def _complete_gradient(self, valid: Tensor | None, check: Check) -> Penalty | None:
+        """Add the penalty's gradient to ``.grad`` and clip it; return the penalty of this step."""
         optimizer, penalty, scaler = self._optimizer, self.penalty, self._scaler
         if scaler is not None and (penalty is not None or self._clip_norm is not None):
             scaler.unscale_(optimizer)
@@ -606,8 +610,15 @@ class Learner:
             penalty = None if skipped else penalty
         if penalty is not None:
             penalty.before_step(optimizer, valid=valid, check_finite=False)
+            if check is not False:
+                penalty.check_gradient()
         if self._clip_norm is not None:
             clip_grad_norm_(optimized(optimizer), self._clip_norm)
+        return penalty
+
+    def _take_step(self, penalty: Penalty | None) -> None:
+        """Step along what is in ``.grad``."""
+        optimizer, scaler = self._optimizer, self._scaler
         if scaler is None:
             optimizer.step()
         else:
@@ -1115,6 +1126,21 @@ def _on_host(state: Mapping[str, Any]) -> dict[str, Any]:
         tensor = isinstance(held, Tensor)
         copies[name] = held.detach().to("cpu", copy=True) if tensor else copy.deepcopy(held)
     return copies
+
+
+def _with_parts(part: Any) -> list[Any]:  # noqa: ANN401
+    """Return a part of a learner and, of a scheduler that is made of others, those too."""
+    return [part, *(own for each in vars(part).get("_schedulers", ()) for own in _with_parts(each))]
+
+
+def _check_scheduler(own: Mapping[str, Any], state: object) -> None:
+    """Refuse a scheduler's state that lacks what this one saves; torch takes over any."""
+    missing = {name for name in own if not name.startswith("_") or name == "_schedulers"}
+    missing -= state.keys() if isinstance(state, Mapping) else set()
+    if missing:
+        raise EngramError(
+            f"The state is not of this scheduler: it has no {', '.join(sorted(missing))}."
+        )
 
 
 def _check_optimizer(optimizer: Optimizer, before: Mapping[Tensor, Any]) -> None:

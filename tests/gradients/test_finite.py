@@ -83,6 +83,16 @@ def test_a_loss_that_is_not_finite_is_refused_by_the_name_of_its_row(way, rule, 
 
 @each_way
 @each_rule
+def test_a_refusal_leaves_no_gradient_of_the_step_before(way, rule):
+    model = network()
+    way(model, rule, [(finite(model, row), None) for row in ROWS])
+    with pytest.raises(EngramError, match="is refused"):
+        way(model, rule, losses(model, "current", bad_loss))
+    assert untouched(model)
+
+
+@each_way
+@each_rule
 @pytest.mark.parametrize("row", ROWS)
 def test_a_gradient_that_is_not_finite_is_refused(way, rule, row):
     model = network()

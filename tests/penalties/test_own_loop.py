@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 
 import pytest
 import torch
@@ -300,6 +301,43 @@ def test_what_cannot_be_served_is_refused_by_name():
         RWALK(1.0, refresh_interval=0)
     with pytest.raises(EngramError, match="damping"):
         PI(1.0, damping=0)
+
+
+@pytest.mark.parametrize(("name", "formula"), [("mas", "tables"), ("ewc", "kirkpatrick")])
+def test_a_tasks_batch_that_is_not_finite_is_refused_and_the_penalty_is_as_it_was(name, formula):
+    model, optimizer, penalty = build(name, formula, 0.5)
+    learn(model, optimizer, penalty, batches(0)[0])
+    penalty.end_task(model, batches(0))
+    learn(model, optimizer, penalty, batches(1)[0])
+    before, (inputs, labels) = penalty.value(), batches(1)[0]
+    with pytest.raises(EngramError, match="not finite, or too large to be squared; the penalty is"):
+        penalty.end_task(model, [*batches(1), (inputs * torch.nan, labels)])
+    assert torch.equal(penalty.value(), before)
+    penalty.end_task(model, batches(1))
+    assert math.isfinite(penalty.value())
+
+
+@pytest.mark.parametrize(("name", "formula"), READINGS)
+def test_a_penalty_whose_own_gradient_is_not_finite_takes_no_step(name, formula):
+    model, optimizer, penalty = build(name, formula, 1e200, Tiny().float())
+    for inputs, labels in batches(0):
+        learn(model, optimizer, penalty, (inputs.float(), labels))
+    given = [(inputs.float(), labels) for inputs, labels in batches(0)]
+    with pytest.raises(EngramError, match=r"strength=1e\+200.* holds weights by numbers that are"):
+        penalty.end_task(model, given)
+
+    model, optimizer, penalty = build(name, formula, 1e30, Tiny().float())
+    for batch in given:
+        learn(model, optimizer, penalty, batch)
+    penalty.end_task(model, given)
+    for each in model.parameters():
+        each.data += 1e30
+        each.grad = torch.zeros_like(each)
+    held = flat(model)
+    with pytest.raises(EngramError, match="is not finite: the weights are too far"):
+        penalty.step(optimizer)
+    assert torch.equal(flat(model), held)
+    assert all(each.grad is None for each in model.parameters())
 
 
 def test_weights_that_lie_elsewhere_since_the_last_step_are_those_that_count():

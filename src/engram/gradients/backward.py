@@ -262,6 +262,7 @@ def _mix_once(
     counts: Sequence[float] | None = None,
 ) -> Mix:
     """Differentiate the re-weighted loss, for a rule that does not compare gradients."""
+    clear_gradients(parameters)  # first: whatever is refused, no optimiser finds the last step's
     shares = dict.fromkeys(names, 1.0)
     if ranks is not None:  # every rank weighs the same values
         shares, values = ranks.average_values(
@@ -269,7 +270,6 @@ def _mix_once(
         )
     mix = weigh(rule, [*shares], values, check=check)
     weights = dict(zip(shares, mix.weights.unbind(), strict=True))
-    clear_gradients(parameters)
     try:
         own = _differentiate_sum(
             losses, [weights[name] * shares[name] for name in names], parameters, ranks

@@ -155,6 +155,24 @@ class Penalty(ABC):
         if self._penalised:
             self._add_gradient(own, moved)
         self._before = before
+        if check_finite and valid is None:
+            self.check_gradient()
+
+    def check_gradient(self) -> None:
+        """Refuse a step in which the penalty's own gradient is not finite, and drop ``.grad``.
+
+        On a GPU it is not looked at, for the host would have to wait.
+        """
+        trained = [each for each in self._parameters if each.requires_grad]
+        if not self._penalised or any(not each.is_cpu for each in trained):
+            return
+        if not is_finite([each.grad for each in trained]):
+            for each in trained:
+                each.grad = None
+            raise EngramError(
+                f"The gradient of {self} is not finite: the weights are too far from where it "
+                "holds them, for its strength; the step is refused."
+            )
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -199,6 +217,12 @@ class Penalty(ABC):
             found = importance.end_task(
                 weights, self._anchors, examples=examples, first=not self._penalised
             )
+            largest = [torch.linalg.vector_norm(each, math.inf) for each in found if each.numel()]
+            if not is_finite([each * (2 * self.strength) for each in largest]):
+                raise EngramError(
+                    f"{self} holds weights by numbers that are not finite: its strength, or the "
+                    "gradients of the task, are too large."
+                )
             self._penalty_weights.clear()  # before there are others, to save a copy
             self._penalty_weights += [each * (2 * self.strength) for each in found]
             anchors = importance.next_anchor(weights, self._anchors)
@@ -408,6 +432,11 @@ class Penalty(ABC):
             examples = self._average(ranks, importance.measured(), examples)
         if not examples:
             raise EngramError("The task's batches hold no example; give those it was learnt from.")
+        if not is_finite(importance.measured()):
+            raise EngramError(
+                "The task's batches have a gradient that is not finite, or too large to be "
+                "squared; the penalty is as it was."
+            )
         return examples
 
     def _measure(
