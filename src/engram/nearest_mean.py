@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from engram.memory import Memory
 
 __all__ = ["NearestMean", "distances"]
 
-Features: TypeAlias = Callable[[Any], Tensor]
 _AT_ONCE = 1_000
 
 

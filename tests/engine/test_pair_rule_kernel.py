@@ -118,7 +118,7 @@ def test_a_rule_without_a_kernel_is_weighed_by_operations(kernels):
     class Mine(pair.PairRule):
         needs_gram, reference = False, "pooled"
 
-        def _weigh_pair(self, losses, products, precision):  # noqa: ARG002
+        def weigh_pair(self, losses, products, precision):  # noqa: ARG002
             return 2 * losses[0], losses[1]
 
     losses, _ = problems(torch.float32)

@@ -71,11 +71,6 @@ class Penalty(ABC):
     def importance_for(self, weights: Weights) -> Importance:
         """Return an estimate that has seen nothing, for weights [1, ...] of each parameter."""
 
-    @property
-    def tasks_ended(self) -> bool:
-        """Whether a task has ended, so that there is something to hold."""
-        return self._penalised
-
     def attach(self, optimizer: Optimizer | Iterable[Tensor]) -> None:
         """Hold these parameters, an optimiser's or those given; the first step does so by itself.
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_type_hints
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from engram.errors import EngramError, shown
 from engram.lab.methods import Entry, MethodSettings, method_entry
+from engram.lab.networks.registry import drawing_from
 from engram.lab.settings import Scalar
 from engram.testing.assertions import can_be_saved, close, equal, no_reads, require
 from engram.testing.practice import Moment, Subject, TrainingRun
@@ -64,23 +62,9 @@ def seeded(subject: Subject) -> None:
     """Run twice with the same seeds, but other states of the global random generators."""
     weights = []
     for state in (1, 2):
-        with _random_state(state):
+        with drawing_from(state):
             weights.append(subject.fresh_run().finish().method.parameters)
     require(equal(*weights), "ends with other weights when it is run again with the same seeds.")
-
-
-@contextmanager
-def _random_state(seed: int) -> Iterator[None]:
-    numpy_state, python_state = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        np.random.seed(seed)
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
 
 
 def stacked(subject: Subject) -> None:
