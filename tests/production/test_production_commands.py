@@ -122,3 +122,17 @@ def test_settings_are_listed():
     done = run("train", "x", "--out", "y", "--help-settings")
     assert done.exit_code == 0
     assert "most_categories" in done.stdout
+
+
+def test_an_answer_that_a_spreadsheet_would_run_is_written_as_text(tmp_path):
+    columns = week(1, 200)
+    answers = {"stay": "=HYPERLINK(1)", "leave": "-2"}
+    columns["left"] = [answers[each] for each in columns["left"]]
+    columns["customer"] = [f"@{number}" for number in range(200)]
+    data = write(tmp_path / "week1.csv", columns)
+    settings = ["--set", "target=left", "--set", "id=customer", "--set", "passes=1"]
+    assert run("train", data, "--out", tmp_path / "churn", *settings).exit_code == 0
+    done = run("predict", tmp_path / "churn", data)
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert [row["id"] for row in rows] == [f"'@{number}" for number in range(200)]
+    assert {row["prediction"] for row in rows} <= {"'=HYPERLINK(1)", "-2"}

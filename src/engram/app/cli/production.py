@@ -235,7 +235,10 @@ def predict(
     trust_code: TrustOption = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Answer new data: predictions, probabilities, and the version that answered."""
+    """Answer new data: predictions, probabilities, and the version that answered.
+
+    An id or a class that a spreadsheet would read as a formula has an apostrophe before it.
+    """
     with _command():
         from engram import production
 
@@ -427,6 +430,8 @@ def _csv(rows: Sequence[Sequence[object]]) -> str:
     import csv
     import io
 
+    from engram.app.cli.results import plain_cell
+
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(map(plain_cell, row) for row in rows)
     return text.getvalue()
