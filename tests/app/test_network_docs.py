@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from engram.app.runs import Store
+from engram.app.studies import read_study
 from engram.lab.benchmarks import benchmark
 
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
 TEXT = PAGE.read_text("utf-8")
-COMMANDS = re.findall(r"(?m)^    engram (.+)$", TEXT)
+EVERY = re.findall(r"(?m)^    engram (.+)$", TEXT)
+COMMANDS = [command for command in EVERY if "examples/" not in command]  # those need CIFAR-100
 MODULE, SCRIPT = re.findall(r"(?s)```python\n(.+?)```", TEXT)
 (STUDY,) = re.findall(r"(?s)```toml\n(.+?)```", TEXT)
 
@@ -45,6 +47,23 @@ def test_the_script_trains_the_network(place):
         [sys.executable, "-c", SCRIPT], cwd=place, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("tiny:Tiny width=16 [0.")
+
+
+def test_whole_runs_are_those_of_the_study_beside_the_networks():
+    examples = PAGE.parents[1] / "examples"
+    files = [examples / "resnet18.py", examples / "vit.py"]
+    study = read_study(str(examples / "networks.toml"), files)
+    given = [(runs.network, dict(runs.network_settings)) for runs in study.runs]
+    asked = [command for command in EVERY if command.startswith("run split-cifar")]
+    assert len(asked) == 2
+    for command, (network, arguments) in zip(asked, given, strict=False):
+        words = [f"--network-set {name}={value}" for name, value in arguments.items()]
+        known = " ".join(["--network", f"examples/{network}", *words])
+        assert command == f"run split-cifar mega-ii {known} --seeds 5 --device cuda"
+    assert given[2:] == [(None, {})]
+    assert {(runs.benchmark, runs.methods, runs.seeds) for runs in study.runs} == {
+        ("split-cifar", ("mega-ii",), 5)
+    }
 
 
 def test_shapes_are_those_of_the_streams():

@@ -144,6 +144,8 @@ def test_a_study_names_networks_beside_it_that_are_trusted(tmp_path, ask, networ
         read_study(str(target))
     (runs,) = read_study(str(target), [file]).runs
     assert runs.specs[0].network.arguments == (("width", 3),)
+    _, out, _ = ask("reproduce", str(target), "--dry-run", trust=file, tasks=0, examples=0)
+    assert f" van {file.name}:Tiny width=3 " in out
     code, _, err = ask("reproduce", str(target), trust=file, tasks=0, examples=0)
     assert code == 0, err
     (row,) = stored(tmp_path)

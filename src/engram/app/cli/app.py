@@ -145,7 +145,7 @@ def reproduce(
         str,
         typer.Argument(
             help="table-1, table-2, ablation, figure-metrics, figure-accuracy, figure-lca, "
-            "limited-examples, many-tasks, k2, all, or a .toml file of your own."
+            "limited-examples, many-tasks, k2, all, newer-methods, or a .toml file of your own."
         ),
     ],
     seeds: Annotated[

@@ -227,7 +227,8 @@ def _line(each: Planned, seconds: float | None, mark: str) -> list[str]:
         )
         last = [str(each.missing), *times]
     numbers = [str(spec.tasks), f"{spec.examples:,}"]
-    return [spec.benchmark, *numbers, spec.method, str(each.seeds), *last]
+    own = [] if spec.network is None else [spec.network.short_name]
+    return [spec.benchmark, *numbers, " ".join([spec.method, *own]), str(each.seeds), *last]
 
 
 def _spread(seconds: float, longest: float, workers: int) -> float:
