@@ -137,6 +137,7 @@ def test_who_comes_back_is_taken_again_unless_blocked(updated):
     result = production.update(updated, new)
     assert held(updated, result.version, "memory")
     production.erase(updated, where=CUSTOMER, block=True)
+    new = week(5, 400, customers=20)
     result = production.update(updated, new)
     count = new["customer"].count("7")
     assert f"{count} examples of the blocked were left out." in result.notes

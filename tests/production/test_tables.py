@@ -206,6 +206,58 @@ def test_a_frame_that_cannot_be_read_is_refused(tmp_path, frame, sentence):
         production.train(frame, tmp_path / "m", settings={"target": "left"})
 
 
+def test_a_class_is_the_same_however_its_number_is_written(tmp_path):
+    """A frame whose whole numbers have become fractions has no new classes or categories."""
+    draw = np.random.default_rng(0)
+    size = draw.normal(size=300)
+    plan = draw.integers(1, 4, 300)
+    table = {"size": size, "plan": plan, "paid": (size > 0).astype(int), "who": range(300)}
+    settings = {"target": "paid", "categories": "plan", "tags": "who", "passes": 1}
+    production.train(table, tmp_path / "m", settings=settings)
+    other = table | {
+        "size": size + 0.1,
+        "plan": plan.astype(float),
+        "paid": (size > 0).astype(float),
+    }
+    result = production.update(tmp_path / "m", other, force="for the test")
+    assert result.notes == []
+    model = engram.load(tmp_path / "m")
+    assert model.preprocessing.target.names == ("0", "1")
+    one, two = (
+        model.predict(each).probabilities for each in (table, table | {"plan": other["plan"]})
+    )
+    assert np.array_equal(one, two)
+
+
+def test_a_column_of_names_is_no_target_of_an_update(churn):
+    new = week(2, 100)
+    with pytest.raises(EngramError, match="100 new values in 100 rows, which are no classes"):
+        production.update(churn, new | {"left": [f"customer {row}" for row in range(100)]})
+
+
+def test_times_that_are_missing_name_no_period(churn):
+    new = week(2, 60)
+    some = ["", *new["date"][1:-1], None]
+    result = production.update(churn, new | {"date": some}, settings={"passes": 1})
+    assert result.report["period"] == "2026-01-12 to 2026-01-18"
+    other = week(3, 60) | {"date": [""] * 60}
+    result = production.update(churn, other, settings={"passes": 1})
+    assert result.report["period"] == "a data frame"
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"region": "north"}, "Column 'region' must be a list of values, one for each example"),
+        ({"usage": 3.5}, "Column 'usage' must be a list of values"),
+        ([{"region": "north"}], "A batch must be of tensors"),
+    ],
+)
+def test_a_single_row_is_given_as_lists(churn, asked, sentence):
+    with pytest.raises(EngramError, match=sentence):
+        engram.load(churn).predict(asked)
+
+
 def test_a_whole_number_names_somebody_however_it_is_written(churn):
     """A frame whose column of customers lacks one has 7.0 where it had 7."""
     columns = week(2, 400, customers=20)

@@ -106,6 +106,7 @@ def test_where_the_candidate_fails_weights_in_between_are_tried_on_halves_of_the
     assert mixed["candidate"][0]["decision"] != "accepted"
     whole, half = mixed["candidate"][0]["examples"], result.report["parts"][0]["examples"]
     assert abs(half - whole / 2) < whole / 8
+    production.rollback(churn)
     strict = production.update(churn, columns, gate=Gate(max_drop=0.15), settings=settings)
     assert strict.verdict == "rejected"  # since new labels contradict the old ones
 
@@ -192,6 +193,48 @@ def test_rollback_lets_an_earlier_version_answer(churn):
         (1, "rollback"),
         (2, "rollback"),
     ]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "preprocessing.json", "network.json"])
+def test_a_rollback_to_what_cannot_answer_is_refused(churn, name):
+    production.update(churn, week(2, 60), force="to have two", settings={"passes": 1})
+    (churn / "versions" / "0001" / name).write_bytes(b"{}")
+    with pytest.raises(EngramError, match=rf"{name}' (is damaged|was changed)"):
+        production.rollback(churn)
+    assert engram.load(churn).predict(week(3, 5)).version == 2
+
+
+def test_the_data_of_the_current_version_is_no_news(churn):
+    """A scheduler that finds last week's file gets no second version of it."""
+    new = week(2, 80)
+    production.update(churn, new, force="to have two", settings={"passes": 1})
+    digests = [each.facts["data"]["sha256"] for each in production.Artefact(churn).versions()]
+    for call in (production.update, production.plan_update):
+        with pytest.raises(EngramError, match=r"in version 2: .* roll back to version 1 first"):
+            call(churn, new)
+    production.rollback(churn)
+    result = production.update(churn, new, force="anew", settings={"passes": 1})
+    assert production.Artefact(churn).version(result.version).facts["data"]["sha256"] == digests[1]
+
+
+def test_what_is_given_again_with_new_rows_is_examined_once(churn):
+    """An export of all customers so far: its old rows are no further evidence."""
+    old, new = week(2, 300), week(3, 300)
+    production.update(churn, old, force="to have two", settings={"passes": 1})
+    both = {name: [*old[name], *new[name]] for name in old}
+    result = production.update(churn, both, force="to have three", settings={"passes": 1})
+    exam = Memory.load(churn / "versions" / "0003" / "exam.safetensors")
+    rows = exam.read(range(len(exam))).batch
+    inputs = torch.cat([rows["numbers"], rows["codes"]], 1)
+    assert len(inputs.unique(dim=0)) > 0.99 * len(exam)
+    facts = [each.facts["exam"] for each in production.Artefact(churn).versions()]
+    (note,) = result.notes
+    count, _, words = note.partition(" ")
+    assert words == "examples are in an exam of the past: not asked twice."
+    assert 0 <= int(count) - facts[1] < 5  # beside them, what is equal by chance
+    counted = result.report["contradiction"]
+    assert counted["new"] <= 300
+    assert facts[2] < 100
 
 
 def test_a_rollback_to_what_never_answered_is_refused(churn):

@@ -38,6 +38,7 @@ class Split(NamedTuple):
     exam: list[int]
     examined_before: int  # left out of the training: they are in the exam of an earlier period
     trained_before: int  # left out of the exam: an earlier version was trained on them
+    examined_again: int = 0  # left out of the exam: an earlier one has them
 
 
 def split(
@@ -45,21 +46,26 @@ def split(
 ) -> Split:
     """Hold out a share of the data; ``seen`` says of each whether it was examined, or trained on.
 
-    ``chances`` are draws from [0, 1) that depend on the inputs alone.
+    ``chances`` are draws from [0, 1) that depend on the inputs alone. What was examined before is
+    not asked twice, which would count for more evidence than it is: it is known by its id or, where
+    there are none and inputs do not recur in the data, by its input.
     """
     share = min(share, most / max(len(data), 1))
-    train, exam, examined, trained = [], [], 0, 0
+    once = not data.own_ids and not data.repeats
+    train, exam, examined, trained, again = [], [], 0, 0, 0
     for row, (chance, (was_examined, was_trained)) in enumerate(zip(chances, seen, strict=True)):
         if chance < share:
             if was_trained:
                 trained += 1
+            elif was_examined and once:
+                again += 1
             else:
                 exam.append(row)
         elif was_examined:
             examined += 1
         else:
             train.append(row)
-    return Split(train, exam, examined, trained)
+    return Split(train, exam, examined, trained, again)
 
 
 def new_exam() -> Memory:

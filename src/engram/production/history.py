@@ -7,6 +7,7 @@ from os import PathLike
 from engram.errors import EngramError
 from engram.production.artefact import Artefact, Document
 from engram.production.erasure import Erasures, purge, report_of
+from engram.production.model import check_version
 from engram.production.report import page
 
 
@@ -25,11 +26,10 @@ def rollback(folder: str | PathLike[str], to: int | None = None, reason: str = "
                 raise EngramError(f"Version {current.number} is the first: nothing is before it.")
         if number == current.number:
             raise EngramError(f"Version {number} answers already.")
-        artefact.version(number)
+        version = artefact.version(number)
         if number not in pointed:
-            raise EngramError(
-                f"Version {number} has never answered: it was {artefact.version(number).verdict}."
-            )
+            raise EngramError(f"Version {number} has never answered: it was {version.verdict}.")
+        check_version(version)
         artefact.point(number, "rollback", reason)
         return number
 

@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError
 from engram.lab.targets import Classes, Labels, Numbers
-from engram.production.artefact import Artefact, Version, damage_named, file_digest, read_json
+from engram.production.artefact import (
+    Artefact,
+    Document,
+    Version,
+    damage_named,
+    file_digest,
+    read_json,
+)
 from engram.production.erasure import Erasures
 from engram.production.networks import Network
 from engram.production.preprocessing import Preprocessing
@@ -191,10 +198,7 @@ def open_version(
     Categories and classes that only the erased had are left out, whatever its files hold.
     """
     folder = version.folder
-    network = read_network(version)
-    if file_digest(folder / WEIGHTS) != version.facts["weights"]:
-        raise EngramError(f"{str(folder / WEIGHTS)!r} is damaged: its checksum does not match.")
-    document = read_json(folder / "preprocessing.json")
+    network, document = check_version(version)
     tokenise = network.tokeniser(folder)
     with damage_named(folder / "preprocessing.json"):
         preprocessing = Preprocessing.from_json(document, tokenise)
@@ -208,6 +212,19 @@ def open_version(
         )
     load_weights(module, folder / WEIGHTS)
     return Model(version, preprocessing, module.to(device).eval(), device)
+
+
+def check_version(version: Version) -> tuple[Network, Document]:
+    """Return a version's network and what was fitted, or refuse it where a file is damaged.
+
+    None of its code is run.
+    """
+    folder = version.folder
+    network = read_network(version)
+    if file_digest(folder / WEIGHTS) != version.facts["weights"]:
+        raise EngramError(f"{str(folder / WEIGHTS)!r} is damaged: its checksum does not match.")
+    network.check_files(folder)
+    return network, read_json(folder / "preprocessing.json")
 
 
 def read_network(version: Version) -> Network:

@@ -69,12 +69,7 @@ class Network:
         self, folder: Path, shape: tuple[int, ...], outputs: int, *, trust_code: bool
     ) -> nn.Module:
         """Return the network with weights of its own drawing, from the files in a version."""
-        for name, digest in self.files.items():
-            if file_digest(folder / name) != digest:
-                raise EngramError(
-                    f"{str(folder / name)!r} was changed since the version was made: the network "
-                    "is not built from it."
-                )
+        self.check_files(folder)
         if self.reads_text:
             from engram.production.texts import build_classifier
 
@@ -97,6 +92,15 @@ class Network:
         if not isinstance(module, nn.Module):
             raise EngramError(f"{self.name} must make an nn.Module, not {shown(module)}.")
         return module
+
+    def check_files(self, folder: Path) -> None:
+        """Refuse files in a version that are not those that it was made with."""
+        for name, digest in self.files.items():
+            if file_digest(folder / name) != digest:
+                raise EngramError(
+                    f"{str(folder / name)!r} was changed since the version was made: the network "
+                    "is not built from it."
+                )
 
     def tokeniser(self, folder: Path) -> Callable[..., Tensor] | None:
         """Return what makes tokens of texts, for a text encoder."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from engram.errors import EngramError, shown
 from engram.lab.data import Columns, natural
 from engram.lab.targets import Classes, Labels, Numbers, Target
-from engram.production.sources import Data, DataSettings, listed
+from engram.production.sources import Data, DataSettings, handle, listed
 
 Rows: TypeAlias = dict[str, Tensor]
 Hashed: TypeAlias = Callable[[str, str], bytes]
@@ -215,6 +215,14 @@ class TableInputs(Inputs):
             )
         return TableInputs(tuple(numbers), tuple(categories), width)
 
+    def _as_known(self, columns: Columns) -> Columns:
+        """Return columns whose texts are written as they are known."""
+        own = {each.name: each.known for each in self.categories}
+        return {
+            name: _as_known(own[name], texts) if name in own else texts
+            for name, texts in columns.items()
+        }
+
     def check(self, columns: Columns) -> None:
         """Refuse columns that are not those that were fitted, by name."""
         gone = [name for name in self.names if name not in columns]
@@ -230,7 +238,7 @@ class TableInputs(Inputs):
 
     def extended(self, data: Data, holders: _Holders, schema: Schema, most: int) -> TableInputs:
         """Note who has the known texts; with "extend", take in new columns and new texts."""
-        columns = data.columns
+        columns = self._as_known(data.columns)
         if schema == "keep":
             self.check(columns)
         categories = tuple(
@@ -254,7 +262,7 @@ class TableInputs(Inputs):
 
     def rows(self, data: Data) -> Rows:
         """Return numbers, which of them are missing, and the numbers of the texts."""
-        count, columns = len(data), data.columns
+        count, columns = len(data), self._as_known(data.columns)
         self.check(columns)
         numbers = np.zeros((count, len(self.numbers)))
         missing = np.zeros((count, len(self.numbers)), bool)
@@ -322,8 +330,9 @@ class TableInputs(Inputs):
 
     def notes(self, data: Data) -> list[str]:
         """Say how many values of which column of texts are not known."""
+        columns = self._as_known(data.columns)
         counts = {
-            column.name: sum(text not in known for text in data.columns.get(column.name, []))
+            column.name: sum(text not in known for text in columns.get(column.name, []))
             for column in self.categories
             for known in [_numbered(column.known)]
         }
@@ -367,6 +376,16 @@ def _with_texts(
         known=(*column.known, *(Known(text).seen(found[text]) for text in new)),
         at=(*column.at, *range(width, width + len(new))),
     )
+
+
+def _as_known(known: Sequence[Known], texts: Sequence[str]) -> list[str]:
+    """Return texts as they are known: a whole number is the same as 7 and as 7.0.
+
+    A frame's column of whole numbers is one of fractions as soon as one is missing.
+    """
+    names = _numbered(known)
+    alike = {handle(name): name for name in names}
+    return [text if text in names else alike.get(handle(text), text) for text in texts]
 
 
 def _numbered(known: Sequence[Known]) -> dict[str, int]:
@@ -572,8 +591,13 @@ class Preprocessing:
         inputs = self.inputs.extended(data, holders, schema, self.settings.most_categories)
         if not isinstance(self.target, Classes):
             return replace(self, inputs=inputs)
-        texts = _class_texts(data)
+        texts = _as_known(self.classes, _class_texts(data))
         new = sorted(set(texts) - _numbered(self.classes).keys(), key=natural)
+        if _too_many(new, texts):
+            raise EngramError(
+                f"The target has {len(new):,} new values in {len(texts):,} rows, which are no "
+                "classes: is it the right column?"
+            )
         known = _noted([*self.classes, *map(Known, new)], texts, holders)
         return replace(self, inputs=inputs)._with_classes(known)
 
@@ -606,7 +630,8 @@ class Preprocessing:
         """Return targets as they are stored; a class must be known."""
         if isinstance(self.target, Classes):
             known = _numbered(self.classes)
-            return torch.tensor([known[text] for text in _class_texts(data)])
+            texts = _as_known(self.classes, _class_texts(data))
+            return torch.tensor([known[text] for text in texts])
         return self.target.check(_target_values(data, self.target.names))
 
     def encode(self, rows: Rows) -> Tensor:
@@ -681,10 +706,14 @@ def _class_texts(data: Data) -> list[str]:
     return texts
 
 
+def _too_many(names: Sequence[str], texts: Sequence[str]) -> bool:
+    return 2 * len(names) > len(texts) and len(names) > 2
+
+
 def _check_classes(names: Sequence[str], texts: Sequence[str]) -> None:
     numbers = _floats(names)
     measured = numbers is not None and bool((numbers != np.floor(numbers)).any())
-    if measured or (2 * len(names) > len(texts) and len(names) > 2):
+    if measured or _too_many(names, texts):
         raise EngramError(
             f"The target has {len(names):,} different values in {len(texts):,} rows, which are no "
             "classes: give --set kind=numbers, or cut it into ranges."

@@ -43,7 +43,8 @@ class Result:
 
 def named(data: Data, number: int) -> Data:
     """Return data whose ids name its examples for ever: their own, or version and place."""
-    return data if data.own_ids else replace(data, ids=[f"{number}:{each}" for each in data.ids])
+    ids = data.ids if data.own_ids else [f"{number}:{each}" for each in data.ids]
+    return replace(data, ids=ids, given=data.digest)
 
 
 def chances(data: Data) -> list[float]:
@@ -99,6 +100,10 @@ def split_notes(parts: Split, data: Data) -> list[str]:
     if parts.examined_before:
         notes.append(
             f"{parts.examined_before:,} examples are in an exam of the past: not trained on."
+        )
+    if parts.examined_again:
+        notes.append(
+            f"{parts.examined_again:,} examples are in an exam of the past: not asked twice."
         )
     if parts.trained_before:
         notes.append(

@@ -73,6 +73,7 @@ class Data:
     tags: Sequence[Mapping[str, str]] = ()
     times: Sequence[str] = ()
     passed_over: int = 0  # files of a folder that are no images
+    given: str = ""  # the digest of what was given, where something of it has been changed since
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -86,8 +87,15 @@ class Data:
         ]
 
     @cached_property
+    def repeats(self) -> bool:
+        """Whether inputs recur, more than one in ten: then equal ones need not be one example."""
+        return len(set(self.contents)) < 0.9 * len(self)
+
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 of inputs, targets, ids and tags, in their order."""
+        """SHA-256 of inputs, targets, ids and tags as they were given, in their order."""
+        if self.given:
+            return self.given
         digest = hashlib.sha256()
         for content, id_, tags in zip(self.contents, self.ids, self.tags, strict=True):
             digest.update(content + f"\x1e{id_}\x1e{sorted(tags.items())}".encode())
@@ -102,8 +110,8 @@ class Data:
     @property
     def period(self) -> str:
         """What these examples are called in reports: their times, else the name of the source."""
-        if self.times:
-            first, last = min(self.times, key=natural), max(self.times, key=natural)
+        if times := [each for each in self.times if each]:
+            first, last = min(times, key=natural), max(times, key=natural)
             return first if first == last else f"{first} to {last}"
         kind, colon, path = self.name.partition(":")
         return Path(path).stem or self.name if colon else kind
@@ -166,6 +174,12 @@ def read(source: object, settings: DataSettings, *, asked: bool = False, name: s
             raise EngramError(f"The data frame has two columns called {twice!r}.")
         source = {str(name): source[name].tolist() for name in source.columns}  # type: ignore[index]
     if isinstance(source, Mapping):
+        for key, values in source.items():
+            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+                raise EngramError(
+                    f"Column {str(key)!r} must be a list of values, one for each example, not "
+                    f"{shown(values)}."
+                )
         columns = {str(key): [_text(value) for value in values] for key, values in source.items()}
         lengths = {len(column) for column in columns.values()}
         if len(lengths) != 1 or lengths == {0}:
@@ -349,9 +363,12 @@ def _batches(name: str, batches: Iterable[Any], asked: bool) -> Data:
         pair = batch if isinstance(batch, tuple | list) else (batch,)
         if not pair or (len(pair) != 2 and not asked):
             raise EngramError(f"A batch must be a pair (inputs, targets), not {shown(batch)}.")
-        inputs.append(torch.as_tensor(pair[0]))
-        if not asked:
-            targets.append(torch.as_tensor(pair[1]))
+        try:
+            inputs.append(torch.as_tensor(pair[0]))
+            if not asked:
+                targets.append(torch.as_tensor(pair[1]))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise EngramError(f"A batch must be of tensors, not {shown(pair)}: {error}.") from error
     if not inputs:
         raise EngramError("There is not a single batch.")
     try:

@@ -23,7 +23,7 @@ from engram.lab.settings import Scalar
 from engram.lab.targets import Classes
 from engram.memory import Memory
 from engram.production import drift, erasure
-from engram.production.artefact import Artefact, Document
+from engram.production.artefact import Artefact, Document, Version
 from engram.production.drift import Contradiction, Drift
 from engram.production.erasure import EXAM, MEMORY, Erasures, Seen
 from engram.production.exam import Answers, Questions, assess, check_slice, questions, split
@@ -194,10 +194,14 @@ class _Update:
             self.notes.append(f"{sum(blocked):,} examples of the blocked were left out.")
         self.data = data
         chain = ancestry(artefact, self.version)
+        self._check_new(chain)
         seen = [Seen.load(each) for each in chain]
         examined = set[bytes]().union(*(each.examined for each in seen))
         trained = set[bytes]().union(*(each.trained for each in seen))
         contents = [artefact.hashed("content", each.hex()) for each in data.contents]
+        self.fresh = np.array(
+            [data.repeats or (each not in trained and each not in examined) for each in contents]
+        )
         self.parts = split(
             data,
             chances(data),
@@ -226,6 +230,18 @@ class _Update:
         self.notes += [*split_notes(self.parts, data), *self.preprocessing.notes(data)]
         self.memory = erasure.load_memory(self.version, MEMORY, self.erasures)
         self.exam = erasure.load_memory(self.version, EXAM, self.erasures)
+
+    def _check_new(self, chain: Sequence[Version]) -> None:
+        """Refuse the very data of a version that the current one comes from."""
+        for version in chain:
+            if version.facts["data"]["sha256"] == self.data.digest:
+                anew = "train a new artefact"
+                if version.parent is not None:
+                    anew = f"roll back to version {version.parent} first"
+                raise EngramError(
+                    f"The current version has learned this very data already, in version "
+                    f"{version.number}: give what came since. To train on it anew, {anew}."
+                )
 
     def train(
         self, loop: Loop | None, every: float, listener: Listener | None
@@ -432,7 +448,8 @@ class _Update:
     def _contradiction(self, asked: Questions, before: Answers) -> Contradiction | None:
         """Compare what the parent is sure of in the exam of the past and in all of the new data.
 
-        It was trained on none of either. Of classes that it does not know it says nothing.
+        It was trained on none of either. Of classes that it does not know, and of examples that it
+        has seen, it says nothing.
         """
         if before.confidence is None or before.right is None or not len(asked):
             return None
@@ -444,7 +461,7 @@ class _Update:
         assert new.confidence is not None
         assert new.right is not None
         old_met = (asked.rows[TARGET] < known).numpy() & (asked.periods != self.number)
-        new_met = (self.rows[TARGET] < known).numpy()
+        new_met = (self.rows[TARGET] < known).numpy() & self.fresh
         return drift.contradiction(
             before.confidence[old_met],
             before.right[old_met],
