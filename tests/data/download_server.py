@@ -17,8 +17,8 @@ class Behaviour:
 
     ``status`` is the answer to the first requests, to ``refusals`` of them if that is given;
     ``leads_to`` another address, given with a redirection; ``pace`` how many bytes are sent at a
-    time, and the seconds between two times; ``hesitation`` the seconds between two bytes of a
-    header that has no end.
+    time, and the seconds between two times; ``hesitation`` the seconds between
+    two pieces of an answer that has no end: it ``begins`` somehow, and goes on with ``endless``.
     """
 
     def __init__(
@@ -35,11 +35,14 @@ class Behaviour:
         pace=None,
         headers=(),
         hesitation=None,
+        begins=b"HTTP/1.0 200 OK\r\nX-Slow: ",
+        endless=b"x",
     ):
         self.content, self.breaks, self.ranges = content, list(breaks), ranges
         self.declared, self.status, self.shift = declared, status, shift
         self.refusals, self.leads_to, self.pace = refusals, leads_to, pace
         self.headers, self.hesitation = dict(headers), hesitation
+        self.begins, self.endless = begins, endless
         self.asked = []  # the Range of each request
         self.times = []  # and when it came
 
@@ -49,9 +52,9 @@ class Behaviour:
         self.times.append(time.monotonic())
         if self.hesitation is not None:
             with suppress(OSError):  # whoever asked has gone
-                handler.wfile.write(b"HTTP/1.0 200 OK\r\nX-Slow: ")
+                handler.wfile.write(self.begins)
                 for _ in range(100):
-                    handler.wfile.write(b"x")
+                    handler.wfile.write(self.endless)
                     time.sleep(self.hesitation)
             return
         if self.leads_to is not None:

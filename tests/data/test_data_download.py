@@ -245,6 +245,24 @@ def test_a_transfer_that_is_too_slow_is_told(folder, content, monkeypatch):
     assert 0 < (folder / PART).stat().st_size < 2_000
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begins", "endless"),
+    [(CHUNKED + b"1;", b"x"), (CHUNKED + b"0\r\n", b"X-Last: x\r\n")],
+    ids=["what a piece is called", "what comes after the last"],
+)
+def test_an_answer_that_goes_on_without_a_byte_of_the_file_is_given_up(
+    folder, content, monkeypatch, begins, endless
+):
+    monkeypatch.setattr(download, "_PATIENCE", 0.3)
+    slow = Behaviour(content, hesitation=0.05, begins=begins, endless=endless)
+    with pytest.raises(EngramError, match="brought nothing in time, and 4 tries brought no more"):
+        fetch(folder, slow)
+    assert len(slow.asked) == 4
+
+
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_server_that_never_comes_to_the_file_is_given_up(
     folder, content, tmp_path, monkeypatch, encrypted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import ipaddress
+import math
 import os
 import shutil
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from engram.errors import EngramError
@@ -242,8 +243,59 @@ def _ask(url: str, part: Path, limit: int, progress: Progress) -> bool:
     return total is None or end == total
 
 
+class _Answer(http.client.HTTPResponse):
+    """An answer that gives what has come, and ends where nothing of the file comes in time.
+
+    A socket waits so long for any byte. But those of a chunk's name or of trailers are none of the
+    file, and neither has an end that is certain.
+    """
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(sock, *args, **kwargs)
+        self._socket = sock
+
+    def pieces(self, total: int | None) -> Iterator[bytes]:
+        """Yield what comes, of so many bytes in all, or to the end where nobody knows."""
+        here, waiting_since = 0, math.inf
+        ended, late = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_PATIENCE / 4):
+                if time.monotonic() - waiting_since > _PATIENCE:
+                    late.set()
+                    _shut(self._socket)
+                    return
+
+        threading.Thread(target=watch, daemon=True).start()
+        try:
+            # What is there is taken at once: to wait for a whole piece of a server that sends a
+            # byte a minute would take two years. It is asked for no more than it has declared.
+            while True:
+                waiting_since = time.monotonic()
+                piece = self.read1(_PIECE if total is None else min(_PIECE, total - here))
+                waiting_since = math.inf
+                if not piece:
+                    break
+                here += len(piece)
+                yield piece
+        except (OSError, http.client.HTTPException):
+            if not late.is_set():
+                raise
+        finally:
+            ended.set()
+        if late.is_set():
+            raise TimeoutError("it brought nothing in time")
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):  # it has ended by itself
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
 class _Plain(http.client.HTTPConnection):
     """A connection whose answer begins in time: a byte now and then would keep it waiting."""
+
+    response_class = _Answer
 
     def getresponse(self) -> http.client.HTTPResponse:
         """Return the answer, once its headers are here."""
@@ -261,8 +313,7 @@ class _Plain(http.client.HTTPConnection):
 
     def _end(self, ended: threading.Event) -> None:
         ended.set()
-        with suppress(OSError):  # it has ended by itself
-            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+        _shut(self.sock)
 
 
 class _Encrypted(_Plain, http.client.HTTPSConnection):
@@ -295,7 +346,7 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 def _keep(
-    response: http.client.HTTPResponse,
+    response: _Answer,
     part: Path,
     start: int,
     total: int | None,
@@ -305,9 +356,7 @@ def _keep(
     """Write what comes behind the first ``start`` bytes; return where it ends."""
     since, came = time.monotonic(), 0
     with _opened(part, start) as file:
-        # What is there is taken at once: to wait for a whole piece of a server that sends a byte a
-        # minute would take two years. It is asked for no more than it has declared.
-        while piece := response.read1(_PIECE if total is None else min(_PIECE, total - start)):
+        for piece in response.pieces(None if total is None else total - start):
             start += len(piece)
             if start > limit:
                 file.truncate(0)
