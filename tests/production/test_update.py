@@ -138,6 +138,21 @@ def test_a_killed_training_goes_on_to_the_same_weights(churn, tmp_path):
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+def test_a_disk_that_takes_no_more_is_one_sentence(churn):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in (0, 2_000, 5_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            with pytest.raises(EngramError, match="File too large"):
+                production.update(churn, week(2, 60), settings={"passes": 1})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert engram.load(churn).predict(week(3, 5)).version == 1
+        assert not [path for path in churn.rglob(".*") if ".partial" in path.name]
+    assert production.update(churn, week(2, 60), force="now it has room").current > 1
+
+
 def test_a_version_that_was_made_and_not_pointed_at_is_found_again(churn, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt

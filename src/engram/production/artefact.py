@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from engram.errors import EngramError, shown
 from engram.files import replacement
 
@@ -71,6 +73,24 @@ def write_text(path: Path, text: str) -> None:
             part.write_text(text, "utf-8")
     except OSError as error:
         raise EngramError(f"{str(path)!r} cannot be written: {error.strerror or error}.") from error
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: dict[str, str] | None = None,
+    mode: int = 0o600,
+) -> None:
+    """Write tensors whole or not at all, for their owner's eyes unless the mode says otherwise."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    held = {name: each.detach().cpu().clone().contiguous() for name, each in tensors.items()}
+    try:
+        with replacement(path, mode) as part:
+            save_file(held, part, metadata)
+    except (OSError, SafetensorError) as error:
+        raise EngramError(f"{str(path)!r} cannot be written: {error}.") from error
 
 
 def read_json(path: Path) -> Document:

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError, shown
-from engram.files import replacement
 from engram.memory import Memory
 from engram.memory.examples import to_bytes
 from engram.production.artefact import (
@@ -36,6 +35,7 @@ from engram.production.artefact import (
     now,
     read_json,
     write_json,
+    write_tensors,
     write_text,
 )
 from engram.production.exam import questions
@@ -208,10 +208,7 @@ class Seen:
 
     def save(self, path: Path) -> None:
         """Write a file of tensors."""
-        from safetensors.torch import save_file
-
-        with replacement(path, 0o600) as part:
-            save_file({name: _table(hashes) for name, hashes in vars(self).items()}, part)
+        write_tensors(path, {name: _table(hashes) for name, hashes in vars(self).items()})
 
     @classmethod
     def load(cls, version: Version) -> Seen:

@@ -15,10 +15,17 @@ import torch
 from torch import nn
 
 import engram
-from engram.files import replacement
 from engram.lab.targets import Classes
 from engram.memory import Memory
-from engram.production.artefact import Artefact, Document, Version, file_digest, now, write_json
+from engram.production.artefact import (
+    Artefact,
+    Document,
+    Version,
+    file_digest,
+    now,
+    write_json,
+    write_tensors,
+)
 from engram.production.erasure import EXAM, MEMORY, SEEN, Erasures, Seen
 from engram.production.exam import Split
 from engram.production.gate import Verdict
@@ -170,12 +177,8 @@ def publish(
     report: Document | None,
 ) -> None:
     """Write a version as a whole."""
-    from safetensors.torch import save_file
-
     with artefact.building(number) as folder:
-        held = {name: each.detach().cpu().clone() for name, each in module.state_dict().items()}
-        with replacement(folder / WEIGHTS) as part:
-            save_file({name: each.contiguous() for name, each in held.items()}, part)
+        write_tensors(folder / WEIGHTS, module.state_dict(), mode=0o666)
         source, place = network
         source.copy_files(place, folder)
         write_json(folder / "network.json", source.as_json())

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from engram.errors import EngramError, unknown
-from engram.files import replacement
 from engram.gradients import GradientMixer
 from engram.lab.plan import generator
 from engram.lab.settings import Scalar, Settings, parse, setting
 from engram.lab.targets import Target
 from engram.memory import Memory
+from engram.production.artefact import write_tensors
 from engram.production.preprocessing import TARGET, Preprocessing, Rows
 from engram.production.sources import DataSettings
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal, Rule
@@ -283,8 +283,6 @@ def _save(
     position: tuple[int, int],
     seconds: float,
 ) -> None:
-    from safetensors.torch import save_file
-
     tensors = {f"model/{name}": value for name, value in network.state_dict().items()}
     numbers: dict[str, Any] = {}
     for place, state in optimizer.state_dict()["state"].items():
@@ -299,9 +297,7 @@ def _save(
         "seconds": seconds,
         "numbers": numbers,
     }
-    held = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
-    with replacement(path, 0o600) as part:
-        save_file(held, part, {"document": json.dumps(document)})
+    write_tensors(path, tensors, {"document": json.dumps(document)})
 
 
 def _resume(
