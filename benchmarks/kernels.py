@@ -28,7 +28,7 @@ from engram.lab.data import ImageSet
 from engram.lab.engine import rows
 from engram.lab.networks import mlp, residual
 from engram.lab.protocol import BenchmarkSession
-from engram.rules import pair, quadratic
+from engram.rules import gem, pair
 
 BLOCKS, WARM_UP, EXAMPLES = 9, 11, 12_000
 Change = tuple[Any, str, Any]  # whose attribute is replaced, and by what
@@ -65,8 +65,8 @@ def families() -> Mapping[str, Mapping[str, tuple[Change, ...]]]:
             (residual.Pass, "rectified_norm", _compiled_norm),
         ),
         "quadratic programs": _ways(
-            (quadratic, "triton_works", without),
-            (quadratic, "_pivoted", compiled(quadratic._pivoted)),
+            (gem, "triton_works", without),
+            (gem, "_pivoted", compiled(gem._pivoted)),
         ),
         "rule": _ways(
             (pair, "triton_works", without),

@@ -5,15 +5,15 @@ import pytest
 import torch
 from scipy.optimize import nnls
 
-from engram.rules import GEM, quadratic
-from engram.rules.quadratic import DIAGONAL, minimise
+from engram.rules import GEM, gem
+from engram.rules.gem import DIAGONAL, minimise
 
 
 @pytest.fixture(autouse=True)
 def kernels(interpreted, monkeypatch):
     """Let the solver take its kernel."""
     module = interpreted("engram.kernels.quadratic")
-    monkeypatch.setattr(quadratic, "triton_works", lambda *_: True)
+    monkeypatch.setattr(gem, "triton_works", lambda *_: True)
     return module
 
 
@@ -65,7 +65,7 @@ def test_a_rule_weighs_as_it_does_without(rule, monkeypatch):
     gram[4, 1:, 1:] = 1.0  # all of them parallel
     losses = torch.ones(6, 17)
     weights = rule(losses, gram)
-    monkeypatch.setattr(quadratic, "triton_works", lambda *_: False)
+    monkeypatch.setattr(gem, "triton_works", lambda *_: False)
     torch.testing.assert_close(weights, rule(losses, gram), equal_nan=True)
 
 

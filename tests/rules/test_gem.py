@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rule_oracles import gram_of
 from scipy.optimize import nnls
 
-from engram.rules import GEM, quadratic
-from engram.rules.quadratic import minimise
+from engram.rules import GEM, gem
+from engram.rules.gem import minimise
 
 
 def conflicting(count, *, dimensions=40, seed=0, spread=1.0, shared=1.0):
@@ -228,7 +228,7 @@ def test_the_answer_of_a_device_takes_all_rounds_and_is_the_same(monkeypatch):
     losses = torch.ones(20, 17)
     grams = torch.stack([gram_of(conflicting(16, seed=seed)) for seed in range(20)])
     expected = GEM(0.0)(losses, grams)
-    monkeypatch.setattr(quadratic._Tableau, "is_solved", lambda _: False)
+    monkeypatch.setattr(gem._Tableau, "is_solved", lambda _: False)
     torch.testing.assert_close(GEM(0.0)(losses, grams), expected, rtol=1e-6, atol=1e-9)
 
 

@@ -19,7 +19,7 @@ _WARPS = {16: 1, 32: 4, 64: 8}  # by a tile's width
 def pivoted(matrix: Tensor, linear: Tensor, rounds: int, tolerance: float) -> Tensor:
     """Return x [problems, n], n at most 63, where principal pivoting ends, in so many rounds.
 
-    A problem's tableau is that of `engram.rules.quadratic`, without the row that is
+    A problem's tableau is that of `engram.rules.gem`, without the row that is
     chosen once a problem is solved: here each problem ends by itself.
     """
     problems, size = linear.shape

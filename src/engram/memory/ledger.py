@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engram.errors import EngramError
-from engram.memory.ages import Age, checked_age
+from engram.errors import EngramError, shown, unknown
 from engram.memory.examples import (
     NONE,
     STORED_BITS,
@@ -32,7 +31,7 @@ from engram.memory.examples import (
     to_bytes,
 )
 from engram.memory.files import State, refuse_unless
-from engram.memory.groups import Descriptions, Group, Groups, Key
+from engram.memory.groups import Descriptions, Group, Groups, Kept, Key, choose_who_stays
 from engram.memory.journal import Journal, deep_copy, new_lock, refuse_within, undo
 from engram.memory.policies import (
     Described,
@@ -44,7 +43,6 @@ from engram.memory.policies import (
     policy_to_json,
     positive,
 )
-from engram.memory.resizing import Kept, choose
 from engram.memory.sampling import draw
 from engram.memory.slots import (
     MEASURES,
@@ -60,6 +58,58 @@ from engram.memory.slots import (
 Result = TypeVar("Result")
 
 _POOL: Key = (NONE, NONE)
+
+
+class Age(NamedTuple):
+    """How old an example may become: the newest task or time that has come, less its own."""
+
+    most: float
+    by: str
+    """``"task"`` or ``"time"``."""
+
+    def check(self, batch: Metadata) -> None:
+        """Refuse a batch whose examples have no age."""
+        lacking = batch.tasks[0] == NONE if self.by == "task" else "times" not in batch.measures
+        if lacking:
+            raise EngramError(
+                f"The memory lets examples go by their {self.by}; give {self.by}s with each batch."
+            )
+
+    def of_batch(self, batch: Metadata) -> Sequence[float]:
+        """Return the task or time of each example of a batch."""
+        return batch.tasks if self.by == "task" else batch.measures["times"]
+
+    def of_slots(self, slots: SlotTable) -> NDArray[Any]:
+        """Return the task or time of each example held."""
+        if self.by == "task":
+            return slots.tasks
+        times = slots.measure("times")
+        return np.empty(0) if times is None else times
+
+    def too_old(self, held: NDArray[Any], newest: float) -> NDArray[np.bool_]:
+        """Return which are too old where this is the newest; one without a time never is."""
+        oldest = newest - self.most
+        if held.dtype == np.int64 and oldest <= NONE:  # which no array can be compared with
+            return np.zeros(len(held), bool)
+        return held < oldest
+
+
+def checked_age(max_age: object, age_by: object) -> Age | None:
+    """Return what a user asked for, or refuse it."""
+    if age_by not in ("task", "time") or not isinstance(age_by, str):
+        raise unknown("way to count ages", age_by, ["task", "time"])
+    if max_age is None:
+        return None
+    number = isinstance(max_age, int | float) and not isinstance(max_age, bool)
+    whole = "whole " if age_by == "task" else ""
+    if (
+        not number
+        or not 0 <= max_age < 2**63  # type: ignore[operator]
+        or not math.isfinite(max_age)  # type: ignore[arg-type]
+        or (whole and not isinstance(max_age, int))
+    ):
+        raise EngramError(f"max_age is {shown(max_age)}; it must be a {whole}number of at least 0.")
+    return Age(max_age, age_by)  # type: ignore[arg-type]
 
 
 class Ledger:
@@ -466,7 +516,9 @@ class Ledger:
             return slots.key(slot) if policy.by_class else _POOL
 
         limits = self._groups.limit, new._groups.limit
-        return choose(groups, self.policy, policy, limits, key_of, arrival, new._generator)
+        return choose_who_stays(
+            groups, self.policy, policy, limits, key_of, arrival, new._generator
+        )
 
     def _take_slots(self, other: Ledger, sizes: list[int] | None) -> Indices:
         """Enter the members of the groups, which are slots of another ledger, under their ids."""
