@@ -98,21 +98,29 @@ def usual(method):
 
 
 def specify(
-    benchmark, method, *, tasks=None, examples=None, overrides=None, passes=1, network=None
+    benchmark,
+    method,
+    *,
+    tasks=None,
+    examples=None,
+    overrides=None,
+    split="training",
+    passes=1,
+    network=None,
 ):
     assert network is None  # there are none here
     if benchmark != "permuted-mnist":
         raise unknown("benchmark", benchmark, ["permuted-mnist"])
     if method not in METHODS:
         raise unknown("method", method, METHODS)
-    tasks = 17 if tasks is None else tasks
+    tasks = (17 if split == "training" else 3) if tasks is None else tasks
     if tasks < 1:
         raise EngramError(f"tasks must be at least 1, not {tasks}.")
     settings = usual(method)
     for key, text in (overrides or {}).items():
         settings[key] = type(settings[key])(text)
     examples = 55_000 if examples is None else examples
-    return Spec(benchmark, method, tasks, examples, settings, passes=passes)
+    return Spec(benchmark, method, tasks, examples, settings, split, passes)
 
 
 def tuning_specs(

@@ -57,7 +57,26 @@ def test_one_seed_has_no_error():
     assert (trial.score, trial.error) == (90.0, None)
 
 
-def test_the_best_mean_is_chosen_and_of_equals_the_first(make_choice):
+def test_what_is_as_good_as_the_best_is_chosen_if_it_is_the_smallest(make_choice):
+    def chosen(*values, **more):
+        trials = [
+            Trial({"epsilon": epsilon}, each)
+            for epsilon, each in zip((0.3, 0.1, 0.03), values, strict=True)
+        ]
+        return make_choice(trials, **more).chosen["epsilon"]
+
+    assert chosen((90.0, 80.0), (88.0, 78.0), (70.0, 60.0)) == 0.3  # every seed says so
+    assert chosen((90.0, 80.0), (87.0, 81.0), (70.0, 60.0)) == 0.1  # 1.0 behind, error 2.0
+    assert chosen((90.0, None), (88.0, 78.0), (88.0, 78.0)) == 0.03  # equal; one diverged
+    older = make_choice(
+        [Trial({"epsilon": 0.3}, (90.0, 80.0)), Trial({"epsilon": 0.1}, (87.0, 81.0))],
+        format="choice-1",
+    )
+    assert older.chosen == {"epsilon": 0.3}  # as it was chosen then
+    assert Choice.of(json.loads(older.line)) == older
+
+
+def test_the_best_mean_is_chosen_and_of_equals_the_smallest(make_choice):
     choice = make_choice()
     assert choice.chosen == {"epsilon": 0.001}
     assert [trial.score for trial in choice.ranking] == [93.0, 92.0]
@@ -90,7 +109,7 @@ def test_lines_carry_choices_and_rows(tmp_path, make_choice, make_row):
     assert read_contents(path) == ([row], [choice])
     assert read_lines(path) == [row]
     told = json.loads(path.read_text().splitlines()[1])
-    assert (told["format"], told["seeds"], told["score"]) == ("choice-1", 3, 93.0)
+    assert (told["format"], told["seeds"], told["score"]) == ("choice-2", 3, 93.0)
     assert told["chosen"] == {"epsilon": 0.001}
     assert [trial["score"] for trial in told["trials"]] == [92.0, None, 93.0]
 
@@ -142,7 +161,7 @@ def test_a_store_from_before_takes_choices_when_it_is_written(first_store, make_
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"format": "choice-2"}, "format must be 'choice-1', not 'choice-2'"),
+        ({"format": "choice-3"}, "format must be 'choice-2', not 'choice-3'"),
         ({"format": 1}, "choice.format has the wrong type"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"seeds": 2}, "values must have 2 entries"),

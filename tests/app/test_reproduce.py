@@ -224,3 +224,31 @@ def test_a_kill_at_any_moment_loses_the_runs_in_flight_and_ends_with_the_same_re
     assert not stored & set(again)
     assert {*stored, *again} == {(method, seed) for method, n in WANTED for seed in range(n)}
     assert page(path.parent) == page(tmp_path / "whole")
+
+
+def test_what_is_searched_is_chosen_before_it_is_run(ask_study, study, tmp_path):
+    text = STUDY.split("[[runs]]")[0] + (
+        '[[runs]]\nbenchmark = "permuted-mnist"\nmethods = ["mega-ii", "mega-i"]\nseeds = 2\n'
+        'tasks = 2\nsettings = { trace = "TRACE" }\nsearch = { epsilon = [0.1, 0.01] }\n'
+        "search_seeds = 2\n"
+    )
+    target = study(text)
+    code, out, _ = ask_study(target, dry_run=True)
+    assert code == 0
+    assert "8 of 8 runs to do" in out
+    assert "mega-i 2 settings on tuning tasks" in " ".join(out.split())
+    code, _, err = ask_study(target)
+    assert code == 0
+    assert "Mine: 8 of 8 runs to do." in err
+    with Store(tmp_path / "results" / "store.sqlite") as store:
+        rows = store.rows()
+    tried = [row for row in rows if row.identity.get("split") == "tuning"]
+    made = [row for row in rows if row.identity.get("split") is None]
+    assert sorted(row.identity["settings"]["epsilon"] for row in tried) == [0.01, 0.01, 0.1, 0.1]
+    assert {row.identity["method"] for row in tried} == {"mega-i"}
+    used = {row.identity["settings"].get("epsilon") for row in made}
+    assert used == {None, 0.01}  # the better one, in the fake laboratory
+    assert len(trained(tmp_path)) == 8
+    assert ask_study(target)[2].startswith("Mine: 0 of 8 runs to do.")
+    assert len(trained(tmp_path)) == 8
+    assert ask_study(target, only="mega-ii")[2].startswith("Mine: 0 of 2 runs to do.")

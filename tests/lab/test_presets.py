@@ -28,12 +28,12 @@ def test_every_memory_has_room_for_six_of_each_class_of_each_task(method):
     settings = specify("permuted-mnist-600", method).settings
     usual = specify("permuted-mnist", method).settings
     changed = {name for name in settings if settings[name] != usual[name]}
-    if "memory_per_class" in settings:
-        assert (settings["memory_per_class"], settings["learning_rate"]) == (6, 0.1)
-        assert changed <= {"memory_per_class"}
-    elif "memory_size" in settings:
+    if "memory_size" in settings:
         assert settings["memory_size"] == 6 * 10 * 20
         assert changed == {"memory_size"}
+    elif "memory_per_class" in settings:
+        assert (settings["memory_per_class"], settings["learning_rate"]) == (6, 0.1)
+        assert changed <= {"memory_per_class"}
     else:
         assert not changed
     told = {item.name: item.value for item in settings_help("permuted-mnist-600", method)}

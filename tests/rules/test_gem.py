@@ -244,3 +244,14 @@ def test_the_solver_ends_on_any_symmetric_matrix():
         assert np.isfinite(x).all()
         assert (x >= 0).all()
         assert x @ matrix @ x / 2 + slopes @ x <= 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 10.0])
+def test_a_ridge_that_is_not_relative_is_added_as_it_is(scale):
+    rows = scale * torch.randn(5, 30, generator=torch.Generator().manual_seed(3)).double()
+    rows[1:] -= 0.4 * rows[:1]
+    gram = rows @ rows.T
+    weights = GEM(margin=0.0, ridge=1e-3, relative=False)(torch.ones(5).double(), gram)
+    matrix = gram[1:, 1:].numpy() + 1e-3 * np.eye(4)
+    expected = quadprog.solve_qp(matrix, -gram[0, 1:].numpy(), np.eye(4), np.zeros(4))[0]
+    assert weights[1:].numpy() == pytest.approx(expected, abs=1e-8)

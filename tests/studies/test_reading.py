@@ -8,9 +8,17 @@ from engram.app.studies import read_study, study_names
 from engram.errors import EngramError
 
 NAMES = [
-    "ablation", "all", "figure-accuracy", "figure-lca", "figure-metrics",
-    "k2", "limited-examples", "many-tasks", "newer-methods", "table-1", "table-2",
+    "ablation", "all", "epsilon", "figure-accuracy", "figure-lca", "figure-metrics",
+    "k2", "limited-examples", "many-tasks", "matched-budget", "newer-methods", "released-code",
+    "slow-baselines", "table-1", "table-2",
 ]  # fmt: skip
+OURS = {
+    "epsilon",
+    "matched-budget",
+    "newer-methods",
+    "released-code",
+    "slow-baselines",
+}  # which no paper has
 LIMITED = {
     "van",
     "ewc",
@@ -93,8 +101,8 @@ def test_the_accuracy_figure_has_the_line_of_joint_training():
 
 def test_all_is_everything_of_the_paper_s():
     every = runs_of("all")
-    for name in NAMES:
-        assert name == "newer-methods" or every.keys() >= runs_of(name).keys()
+    papers = [name for name in NAMES if name not in OURS]
+    assert all(every.keys() >= runs_of(name).keys() for name in papers)
 
 
 def test_what_the_paper_does_not_have_is_another_study():
@@ -288,3 +296,82 @@ def test_a_study_that_is_not_there_is_refused(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(EngramError, match="cannot be read"):
         read_study(str(tmp_path / "binary.toml"))
+
+
+SEARCHED = """
+title = "Searched"
+
+[[runs]]
+benchmark = "permuted-mnist-200"
+methods = ["er", "mega-i", "van"]
+each = { memory = ["ring", "reservoir"], memory_per_class = [1, 5] }
+search = { learning_rate = [0.1, 0.03], epsilon = [0.1, 0.01] }
+
+[[runs]]
+benchmark = "permuted-mnist-400"
+methods = ["er"]
+"""
+
+
+@pytest.fixture
+def searched(tmp_path):
+    path = tmp_path / "searched.toml"
+    path.write_text(SEARCHED, "utf-8")
+    return str(path)
+
+
+def test_an_entry_with_each_stands_for_one_of_every_combination(searched):
+    entries = read_study(searched).runs
+    values = [(each.settings["memory"], each.settings["memory_per_class"]) for each in entries[:-1]]
+    assert values == [("ring", 1), ("ring", 5), ("reservoir", 1), ("reservoir", 5)]
+    er, mega, van = entries[1].specs
+    assert (er.settings["memory"], er.settings["memory_per_class"]) == ("ring", 5)
+    assert "memory" not in van.settings
+    grids = [
+        {(each.settings["learning_rate"], each.settings.get("epsilon")) for each in trials}
+        for trials in entries[1].trials
+    ]
+    assert grids[0] == {(0.1, None), (0.03, None)} == grids[2]
+    assert grids[1] == {(0.1, 0.1), (0.1, 0.01), (0.03, 0.1), (0.03, 0.01)}
+    for trial in entries[1].trials[1]:
+        assert (trial.split, trial.tasks, trial.examples) == ("tuning", 3, 200)
+        fixed = {**mega.settings, "learning_rate": 0, "epsilon": 0}
+        assert {**trial.settings, "learning_rate": 0, "epsilon": 0} == fixed
+    assert entries[-1].trials == ((),)
+
+
+def test_a_part_of_a_study_is_what_is_named_of_it(searched):
+    def left(*words):
+        return [
+            (each.benchmark, spec.method, spec.settings.get("memory"))
+            for each in read_study(searched).only(words).runs
+            for spec in each.specs
+        ]
+
+    assert left("permuted-mnist-400") == [("permuted-mnist-400", "er", "ring")]
+    assert len(left()) == 13
+    assert left("er", "memory=reservoir") == [("permuted-mnist-200", "er", "reservoir")] * 2
+    some = left("van", "mega-i", "memory_per_class=5", "permuted-mnist-200")
+    methods = ["van", "mega-i", "van", "van", "mega-i", "van"]
+    assert [method for _, method, _ in some] == methods  # VAN has no memory, and a part in all
+    with pytest.raises(EngramError, match="There is no part of the study 'gem'"):
+        left("gem")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("each = { memory = [] }", "line 7, each.memory: memory must be a list of numbers"),
+        ("each = { memory = [1, 1] }", "each once, not"),
+        ("search = { epsilons = [1] }", "line 7, search.epsilons: There is no setting 'epsilons'"),
+        ("search = { learning_rate = [-1.0] }", "line 7, search: learning_rate must be"),
+        ("search_seeds = 0", "search_seeds must be a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_by_its_line(tmp_path, line, sentence):
+    path = tmp_path / "wrong.toml"
+    head = 'title = "Wrong"\n\n[[runs]]\nbenchmark = "permuted-mnist-200"\nmethods = ["er"]\n\n'
+    path.write_text(head + line, "utf-8")
+    with pytest.raises(EngramError) as refused:
+        read_study(str(path))
+    assert sentence in str(refused.value)

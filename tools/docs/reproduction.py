@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from engram.app.paper import benchmarks, printed, printed_methods, settings
+from engram.app.paper import Printed, benchmarks, printed, printed_methods, settings
 from engram.app.report.claims import Verdict, in_setting, judge
 from engram.app.report.k2 import ORDER, SHARE, papers_share, recorded_k2
-from engram.app.report.measures import METRICS, Metric, Statistic
-from engram.app.report.paper_defaults import PaperDefaults, representatives
+from engram.app.report.measures import METRICS, Metric, Statistic, measure
+from engram.app.report.paper_defaults import PaperDefaults, representatives, value_text
 from engram.app.report.projections import TOO_LONG_RULE, projected_times
 from engram.app.report.stand_ins import data_name, short_data
 from engram.app.report.summary import Summary, by_data, seeds_cell
@@ -22,13 +23,28 @@ from engram.app.report.tables import (
     markdown_table,
     spread,
 )
-from engram.app.runs import canonical
+from engram.app.runs import Trial, canonical, select
 from engram.errors import unknown
+from engram.lab import protocol
+from engram.lab.settings import Scalar
 
 _DIGITS = 9  # of a percentage: what differs in later ones alone differs by rounding
 _RECEIPTS = ("seeds", "device", "spec hash")
 _NOT_RUN = "not run"
 _FAR = 3.0  # of the paper's standard deviations
+_NEAR = 2.0
+_KINDS = (
+    "printed",
+    "run",
+    "on real data",
+    "of these without a spread to compare by",
+    "within two σ",
+    "better",
+    "worse",
+)
+_WHOLE_MNIST = 55_000  # examples of a task
+_PAPERS_TASKS = 17
+_SEEDS = (3, 5, 10)  # by which a search is judged beside all of its seeds
 _PAGES = {"mega-i-equal": "er", "mega-ii-unbalanced": "mega-ii"}  # of what has none of its own
 _SWEEPS = {
     "limited-examples": ("200-examples", "400-examples", "600-examples"),
@@ -41,17 +57,20 @@ _K2 = ("200-examples", "600-examples", "55000-examples")
 def reproduction(part: str, summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
     """Return a part of the reproduction as Markdown, every line with its receipt.
 
-    A part is a benchmark of the paper's, ``limited-examples``, ``many-tasks``, ``k2``,
-    ``claims`` or ``missing``; ``far`` is made by `far_lines`, as it has links in it.
+    A part is a benchmark of the paper's, ``limited-examples``, ``many-tasks``, ``k2``, ``cells``,
+    ``epsilon``, ``searches``, ``claims`` or ``missing``; ``far`` is made by `far_lines`, as it has
+    links in it.
     """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     if part in benchmarks():
         return _benchmark_tables(part, trained, defaults)
     if part in _SWEEPS:
         return "\n\n".join(_sweep(name, trained, defaults) for name in _SWEEPS[part])
-    others = {"k2": _k2, "claims": _claims, "missing": _missing}
+    if part in ("epsilon", "searches"):
+        return _epsilon(summaries, defaults) if part == "epsilon" else _searches(summaries)
+    others = {"k2": _k2, "claims": _claims, "missing": _missing, "cells": _cells}
     if part not in others:
-        known = [*benchmarks(), *_SWEEPS, *others, "far"]
+        known = [*benchmarks(), *_SWEEPS, *others, "epsilon", "searches", "far"]
         raise unknown("part of the reproduction", part, known)
     return others[part](trained, defaults)
 
@@ -212,6 +231,139 @@ def _claims(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
 def _counted(number: int, sure: int) -> str:
     """Return how many intervals of 95 % say so, and how many after Holm's correction."""
     return f"{number} ({sure})" if number else "0"
+
+
+def _cells(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
+    """Return how many of the numbers of the paper's tables were run, and how many are as good."""
+    lines = list[list[str]]()
+    total = Counter[str]()
+    for benchmark in benchmarks():
+        found = papers_own(benchmark, summaries, defaults)
+        counts = Counter[str]()
+        for method in printed_methods(benchmark):
+            for metric in METRICS:
+                paper = printed(benchmark, method, metric.name)
+                if paper is not None:
+                    counts.update(_cell(method, metric, paper, found))
+        total += counts
+        lines.append([benchmark, *(str(counts[kind]) for kind in _KINDS)])
+    lines.append(["all", *(str(total[kind]) for kind in _KINDS)])
+    return markdown_table(["", *_KINDS], lines)
+
+
+def _cell(
+    method: str, metric: Metric, paper: Printed, found: Sequence[Mapping[str, Summary]]
+) -> Iterator[str]:
+    """Yield what one number of the paper's counts as, of `_KINDS`."""
+    yield "printed"
+    mine = [each for each in found if method in each]
+    if mine:
+        yield "run"
+    ours = next(
+        (each[method].statistic(metric.name) for each in mine if not _stand_in_label(each)), None
+    )
+    if ours is None:
+        return
+    yield "on real data"
+    if paper.std is None:
+        yield "of these without a spread to compare by"
+    elif abs(ours.mean - paper.mean) <= _NEAR * paper.std:
+        yield "within two σ"
+    else:
+        lower = metric.name == "forgetting"
+        yield "better" if (ours.mean < paper.mean) is lower else "worse"
+
+
+def _epsilon(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
+    """Return every ε that the paper searched on Permuted MNIST: on tuning and on training tasks."""
+    mine = [
+        each
+        for each in summaries
+        if (each.setting.benchmark, each.method) == ("permuted-mnist", "mega-i")
+        and each.setting.examples == _WHOLE_MNIST
+    ]
+    tried = {
+        each.identity["settings"]["epsilon"]: each
+        for each in mine
+        if each.setting.split == "tuning"
+    }
+    trained = {
+        each.identity["settings"]["epsilon"]: each
+        for each in mine
+        if each.setting.split == "training" and _only_epsilon(each, defaults)
+    }
+    lines = []
+    for epsilon in sorted(tried):
+        cells = [f"{epsilon:g}"]
+        for found in (tried[epsilon], trained.get(epsilon)):
+            number = None if found is None else found.statistic("average_accuracy")
+            told = _NOT_RUN if found is None else spread(number, 2)
+            made = NOTHING if found is None else min(row.created for row in found.rows)[:16]
+            receipt = [NOTHING] * 2 if found is None else [seeds_cell(found), found.address]
+            cells += [told, receipt[0], made.replace("T", " "), receipt[1]]
+        lines.append(cells)
+    header = ["ε", "tuning tasks, %", "seeds", "first made, UTC", "spec hash"]
+    return markdown_table([*header, "training tasks, %", *header[2:]], lines)
+
+
+def _only_epsilon(summary: Summary, defaults: PaperDefaults) -> bool:
+    words = defaults.label(summary).split(" ")[1:]
+    return summary.setting.tasks == _PAPERS_TASKS and all(
+        word.startswith("epsilon=") for word in words
+    )
+
+
+def _searches(summaries: Sequence[Summary]) -> str:
+    """Return what the rule chooses of every committed search, by all of its seeds and by fewer."""
+    searched: dict[tuple[str, str], list[Summary]] = {}
+    for each in summaries:
+        if each.setting.split == "tuning":
+            searched.setdefault((each.setting.title, each.method), []).append(each)
+    lines = []
+    for (title, method), tried in searched.items():
+        if len(tried) < 2:
+            continue
+        names = sorted(
+            name
+            for name in tried[0].identity["settings"]
+            if len({canonical(each.identity["settings"][name]) for each in tried}) > 1
+        )
+        seeds = min(len(each.rows) for each in tried)
+        counts = [count for count in _SEEDS if count < seeds] + [seeds]
+        found = {count: select(_trials(tried, names, count)) for count in counts}
+        usual = _preset_of(tried[0], names)
+        best = max(
+            (each for each in _trials(tried, names, seeds) if each.score is not None),
+            key=lambda each: each.score or 0.0,
+        )
+        fewer = "; ".join(f"{count}: {_values(found[count])}" for count in counts[:-1])
+        cells = [f"{method} on {title}", str(seeds), _values(best), _values(found[seeds])]
+        lines.append([*cells, fewer or NOTHING, usual])
+    header = ["search", "seeds", "best mean", "by the rule", "by the rule, of fewer seeds"]
+    return markdown_table([*header, "preset"], lines, ["text", "number", *["text"] * 4])
+
+
+def _trials(tried: Sequence[Summary], names: Sequence[str], seeds: int) -> list[Trial]:
+    return [
+        Trial(
+            {name: each.identity["settings"][name] for name in names},
+            tuple(measure(row, "average_accuracy") for row in each.rows[:seeds]),
+        )
+        for each in tried
+    ]
+
+
+def _values(trial: Trial | None) -> str:
+    return NOTHING if trial is None else _as_text(trial.settings)
+
+
+def _as_text(settings: Mapping[str, Scalar]) -> str:
+    return " ".join(f"{name}={value_text(value)}" for name, value in settings.items())
+
+
+def _preset_of(summary: Summary, names: Sequence[str]) -> str:
+    spec = protocol.specify(summary.setting.benchmark, summary.method)
+    return _as_text({name: spec.settings[name] for name in names})
 
 
 def _missing(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:

@@ -28,7 +28,8 @@ class GEM(Rule):
     with P_jk = r_j·r_k, q_k = g·r_k and scale the mean of P's diagonal (of rows that are not 0), so
     that v does not depend on the unit of the gradients; elsewhere the weights are (1, 0, …). With
     margin 0 and ridge 0 the update is the nearest one to g with (update)·r_k >= 0 for every k; a
-    ridge leaves a conflict of at most ridge · scale · v_k. A row whose square underflowed counts as
+    ridge leaves a conflict of at most ridge · scale · v_k. With ``relative`` false the scale is 1,
+    as in the original code, and v depends on the unit. A row whose square underflowed counts as
     0, without conflict.
 
     The row of a past task is the gradient on its memory, the same examples in every step, as in the
@@ -49,12 +50,15 @@ class GEM(Rule):
     margin: float = 0.5
     ridge: float = 1e-3
     sampled: bool = False
+    relative: bool = True
 
     def __post_init__(self) -> None:
         check_range("margin", self.margin)
         check_range("ridge", self.ridge)
         if not isinstance(self.sampled, bool):
             raise EngramError(f"sampled must be True or False, not {shown(self.sampled)}.")
+        if not isinstance(self.relative, bool):
+            raise EngramError(f"relative must be True or False, not {shown(self.relative)}.")
 
     @property
     def draws_by_task(self) -> bool:
@@ -77,7 +81,8 @@ class GEM(Rule):
         """Return v of each problem, posed for rows of one length and for v − margin >= 0."""
         squares = products.diagonal(dim1=-2, dim2=-1)
         present = (squares > 0).sum(-1, keepdim=True).clamp(min=1)
-        ridge = self.ridge * squares.sum(-1, keepdim=True) / present
+        scale = squares.sum(-1, keepdim=True) / present
+        ridge = self.ridge * (scale if self.relative else torch.ones_like(scale))
         unit = ((squares + ridge) / DIAGONAL).rsqrt().masked_fill(absent, 0)
         matrix = products.lerp(products.mT, 0.5) * (unit.unsqueeze(-1) * unit.unsqueeze(-2))
         # The Gram matrix's rounding may cost dependent rows their convexity: this gives it back.

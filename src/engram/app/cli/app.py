@@ -145,7 +145,8 @@ def reproduce(
         str,
         typer.Argument(
             help="table-1, table-2, ablation, figure-metrics, figure-accuracy, figure-lca, "
-            "limited-examples, many-tasks, k2, all, newer-methods, or a .toml file of your own."
+            "limited-examples, many-tasks, k2, all, newer-methods, matched-budget, epsilon, "
+            "released-code, slow-baselines, or a .toml file of your own."
         ),
     ],
     seeds: Annotated[
@@ -164,6 +165,14 @@ def reproduce(
         ),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="A benchmark, a method or a setting, NAME=VALUE, of the study: only that; as "
+            "often as you like.",
+        ),
+    ] = None,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, on what, for how long; no run.")
@@ -207,6 +216,7 @@ def reproduce(
             network=network,
             network_settings=tuple(network_settings or ()),
             trust=tuple(trust or ()),
+            only=tuple(only or ()),
         )
         raise typer.Exit(code)
 

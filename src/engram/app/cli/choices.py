@@ -37,8 +37,9 @@ class TunedSettings:
     def texts(self, spec: Spec, given: Mapping[str, str]) -> dict[str, str]:
         """Return what was chosen for a spec's method, as ``--set`` takes it; say so on stderr.
 
-        It is the newest choice of those with as many examples in a task, or else of all. Nothing
-        is chosen for a method that has nothing to search or is given all of it.
+        It is the newest choice of those with as many examples in a task, or else of all; one made
+        with the same other settings, as memories of other sizes are not, goes first. Nothing is
+        chosen for a method that has nothing to search or is given all of it.
         """
         if not protocol.tuned_settings(spec).keys() - given.keys():
             return {}
@@ -46,7 +47,8 @@ class TunedSettings:
         if not mine:
             raise self._nothing(spec, given)
         alike = [choice for choice in mine if choice.identity["examples"] == spec.examples]
-        newest = (alike or mine)[-1]
+        same = [choice for choice in alike if _is_with(choice, spec)]
+        newest = (same or alike or mine)[-1]
         _announce(spec.method, newest, len(mine), fewer=0 < len(alike) < len(mine))
         return {name: str(value) for name, value in newest.chosen.items()}
 
@@ -64,6 +66,11 @@ def _is_for(choice: runs.Choice, spec: Spec) -> bool:
     names = choice.identity["benchmark"], choice.identity["method"]
     network = None if spec.network is None else spec.network.identity
     return names == (spec.benchmark, spec.method) and choice.identity.get("network") == network
+
+
+def _is_with(choice: runs.Choice, spec: Spec) -> bool:
+    held = choice.identity["settings"]
+    return all(spec.settings.get(name) == value for name, value in held.items())
 
 
 def _announce(method: str, chosen: runs.Choice, choices: int, *, fewer: bool) -> None:

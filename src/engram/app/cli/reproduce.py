@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +21,7 @@ from engram.app.cli.process import on_stop
 from engram.app.cli.progress import training
 from engram.app.cli.report import write_page
 from engram.app.cli.requests import network_given, network_words
-from engram.app.studies import Planned, Study, Timings, plan, read_study, taken
+from engram.app.studies import Planned, Study, Timings, keep_choices, plan, read_study, taken
 from engram.app.terminal import one_line
 from engram.errors import EngramError
 from engram.lab import protocol
@@ -44,17 +45,20 @@ def reproduce(
     network: str | None = None,
     network_settings: Sequence[str] = (),
     trust: Sequence[Path] = (),
+    only: Sequence[str] = (),
 ) -> int:
     """Run what the store has not of a study, then write the report; return the exit code.
 
     What has no data is named and left out. With ``dry_run`` nothing is run: it is listed. What the
     study says of a cluster, ``cluster`` may change. A ``network`` is for the runs that the study
     names none for; a file that it names one of is executed only if it is among those to ``trust``.
+    Where the study searches settings, it is run entry by entry, each one's search before its runs.
     """
     if seeds is not None:
         runs.check_seeds(seeds)
     runs.check_interval(checkpoint_every)
     study = read_study(target, trust).with_network(network_given(network, network_settings))
+    study = study.only(only)
     where = cluster(study.cluster)
     place = where.device(device)
     _check_size(study, seeds)
@@ -64,7 +68,6 @@ def reproduce(
             _show_plan(study, planned, held.rows(), place, where)
             return 0
     _check_disk(store, planned)
-    units = [unit for each in planned for unit in each.units]
     absent = _announce(planned, study.title, where)
     if len(absent) == len(planned):
         return 1
@@ -73,21 +76,45 @@ def reproduce(
     more = [word for file in plugins for word in ("--plugin", file)]
     more += network_words(network, network_settings)
     more += [word for file in trust for word in ("--trust", str(file))]
+    more += [word for part in only for word in ("--only", part)]
     command = _command(target, seeds, device, more)
-    with runs.Store(store) as opened, training(units, checkpoint_every, where) as listener:
-        failures = runs.execute(
-            units,
-            opened,
-            protocol.run,
-            device=place,
-            command=command,
-            listener=listener,
-            checkpoint_every=checkpoint_every,
-            cluster=where,
-        )
+    failed = False
+    with runs.Store(store) as opened:
+        for part in _in_turn(study):
+            keep_choices(part, opened, command)  # of a command that was stopped
+            while units := _units(part, opened, place, seeds, where):
+                with training(units, checkpoint_every, where) as listener:
+                    failures = runs.execute(
+                        units,
+                        opened,
+                        protocol.run,
+                        device=place,
+                        command=command,
+                        listener=listener,
+                        checkpoint_every=checkpoint_every,
+                        cluster=where,
+                    )
+                failed = failed or bool(failures)
+                keep_choices(part, opened, command)
+                if failures or not any(entry.search for entry in part.runs):
+                    break
     with on_stop("Stopped: what is finished is stored, and the same command writes the report."):
         write_page(store)
-    return 1 if failures or absent else 0
+    return 1 if failed or absent else 0
+
+
+def _in_turn(study: Study) -> list[Study]:
+    """Return the parts of a study that are run one after the other: all, if nothing is searched."""
+    if not any(entry.search for entry in study.runs):
+        return [study]
+    return [replace(study, runs=(entry,)) for entry in study.runs]
+
+
+def _units(
+    study: Study, store: runs.Store, device: str, seeds: int | None, cluster: runs.Cluster
+) -> list[runs.Unit]:
+    planned = plan(study, store, device=device, seeds=seeds, workers=cluster.workers or 1)
+    return [unit for each in planned for unit in each.units]
 
 
 def _check_size(study: Study, seeds: int | None) -> None:
@@ -120,7 +147,7 @@ def _looked_at(path: Path) -> Iterator[runs.Store]:
 
 def _announce(planned: Sequence[Planned], title: str, cluster: runs.Cluster) -> list[Planned]:
     """Say what is to be done, where, and what cannot be, and return the latter."""
-    wanted = sum(each.seeds for each in planned)
+    wanted = sum(each.wanted for each in planned)
     to_do = f"{_missing(planned):,} of {count(wanted, 'run')} to do{_on(cluster)}."
     print(f"{one_line(title)}: {to_do}", file=sys.stderr)
     absent = [each for each in planned if each.absent]
@@ -195,7 +222,7 @@ def _show_plan(
         table.add_row(*map(Text, _line(each, seconds, mark)))
     console = stdout_console()
     console.print(table)
-    missing, wanted = sum(each.missing for each in planned), sum(each.seeds for each in planned)
+    missing, wanted = sum(each.missing for each in planned), sum(each.wanted for each in planned)
     beside = f", {side_by_side:,} side by side" if side_by_side > 1 else ""
     beside = _on(cluster) or beside
     summary = f"{missing:,} of {count(wanted, 'run')} to do on {name}{beside}"
@@ -227,8 +254,10 @@ def _line(each: Planned, seconds: float | None, mark: str) -> list[str]:
         )
         last = [str(each.missing), *times]
     numbers = [str(spec.tasks), f"{spec.examples:,}"]
-    own = [] if spec.network is None else [spec.network.short_name]
-    return [spec.benchmark, *numbers, " ".join([spec.method, *own]), str(each.seeds), *last]
+    searched = f"{len(each.trials)} settings on tuning tasks" if each.trials else ""
+    network = "" if spec.network is None else spec.network.short_name
+    method = " ".join(filter(None, [spec.method, network, each.label, searched]))
+    return [spec.benchmark, *numbers, method, str(each.wanted), *last]
 
 
 def _spread(seconds: float, longest: float, workers: int) -> float:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from engram.app import report, runs
+from engram.app import runs
 from engram.app.cli.choices import score_text, values_text, with_store
 from engram.app.cli.console import print_json, stdout_console
 from engram.app.cli.options import CHECKPOINT_EVERY, parse_settings
 from engram.app.cli.progress import training
 from engram.app.cli.requests import TuningRequest, network_given, network_words
+from engram.app.studies import keep_choice, search_result
 from engram.app.terminal import one_line
 from engram.errors import EngramError
 from engram.lab import protocol
-
-if TYPE_CHECKING:
-    from engram.lab.protocol import Spec
-
-
-_SEARCHED = ("benchmark", "method", "network")  # what settings are chosen for
 
 
 def tune(
@@ -80,53 +72,15 @@ def tune(
         if failures:
             print("Nothing is chosen: the same command tries what failed again.", file=sys.stderr)
             return 1
-        choice = _choose(specs, seeds, opened, request.command)
-        _keep(choice, opened)
+        names = [*protocol.tuned_settings(specs[0])]
+        choice = search_result(specs, names, len(seeds), opened, request.command)
+        if choice is None:
+            raise EngramError(f"Every trial of {specs[0].method} has a seed that diverged.")
+        keep_choice(choice, opened)
     words = ["engram", "run", request.benchmark, request.method, "--tuned"]
     words += network_words(request.network, request.network_settings)
     _print(choice, with_store(words, store), as_json)
     return 0
-
-
-def _choose(
-    specs: Sequence[Spec], seeds: Sequence[int], store: runs.Store, command: str
-) -> runs.Choice:
-    trials, devices = list[runs.Trial](), set[str]()
-    for spec in specs:
-        identity = spec.identity()
-        found = (store.newest(runs.address(identity, seed)) for seed in seeds)
-        rows = [row for row in found if row is not None]
-        values = (report.measure(row, "average_accuracy") for row in rows)
-        trials.append(runs.Trial(protocol.tuned_settings(spec), tuple(values)))
-        devices |= {row.device for row in rows}
-    if all(trial.score is None for trial in trials):
-        raise EngramError(f"Every trial of {specs[0].method} has a seed that diverged.")
-    return runs.Choice(
-        identity=_common(specs[0]),
-        trials=tuple(trials),
-        device=", ".join(sorted(devices)),
-        **runs.stamp(command, gpu=devices != {"cpu"}),
-    )
-
-
-def _common(spec: Spec) -> dict[str, Any]:
-    """Return what all trials have in common: the identity, less the settings that are searched."""
-    searched = protocol.tuned_settings(spec)
-    identity: dict[str, Any] = json.loads(runs.canonical(spec.identity()))
-    held = {name: value for name, value in identity["settings"].items() if name not in searched}
-    return {**identity, "settings": held}
-
-
-def _keep(choice: runs.Choice, store: runs.Store) -> None:
-    """Store a choice, unless nothing has changed since the last one."""
-    ours = [choice.identity.get(name) for name in _SEARCHED]
-    earlier = [
-        (each.identity, each.trials)
-        for each in store.choices()
-        if [each.identity.get(name) for name in _SEARCHED] == ours
-    ]
-    if earlier[-1:] != [(choice.identity, choice.trials)]:
-        store.add([choice])
 
 
 def _print(choice: runs.Choice, usage: str, as_json: bool) -> None:
@@ -154,9 +108,14 @@ def _remark(choice: runs.Choice) -> str | None:
     best, *others = choice.ranking
     equals = [values_text(other.settings) for other in others if other.score == best.score]
     if equals:
-        return f"Of equals the first is chosen; as good: {', '.join(equals)}."
+        return f"Of equals the smallest is chosen; as good: {', '.join(equals)}."
     if not others:
         return None
+    if (others[0].score or 0) > (best.score or 0):
+        return (
+            f"{values_text(others[0].settings)} has the best mean, by no more than one standard "
+            "error of the difference: of what is as good the smallest is chosen."
+        )
     if best.error is None:
         return "One seed says nothing of the noise: give --seeds 3 or more."
     behind = (best.score or 0) - (others[0].score or 0)

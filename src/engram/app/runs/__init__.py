@@ -2,7 +2,7 @@
 
 from engram.app.runs.checkpoints import Checkpoints
 from engram.app.runs.checks import check_disk, check_interval, check_seeds, resolve_device
-from engram.app.runs.choices import Choice, Trial
+from engram.app.runs.choices import Choice, Trial, select
 from engram.app.runs.cluster import LOCAL, Cluster
 from engram.app.runs.executor import Executor, Listener, Unit, execute, plan_units
 from engram.app.runs.interrupts import Terminated
@@ -45,6 +45,7 @@ __all__ = [
     "read_lines",
     "record",
     "resolve_device",
+    "select",
     "stamp",
     "step_records",
     "verify",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ from engram.app.runs.rows import canonical
 from engram.errors import EngramError, shown
 from engram.lab.settings import Scalar
 
-CHOICE_FORMAT = "choice-1"  # distinguishes a line of JSON from a row, which has none
+CHOICE_FORMAT = "choice-2"  # distinguishes a line of JSON from a row, which has none
+_BEST_MEAN = "choice-1"  # which chose the best mean, and of equal ones the first of the grid
 _CHOICE = {
     "format": str,
     "identity": dict,
@@ -64,9 +65,41 @@ class Trial:
         return statistics.stdev(known) / math.sqrt(len(known))
 
 
+def select(trials: Sequence[Trial]) -> Trial | None:
+    """Return the trial that is chosen, or None where every one has a seed that diverged.
+
+    It is the one with the best mean over the seeds or, where others are as good, the one of them
+    with the smallest values. As good is what is behind the best by no more than one standard error
+    of the difference, seed by seed.
+
+    >>> select([Trial({"rate": 0.3}, (70.0, 74.0)), Trial({"rate": 0.1}, (71.0, 72.0))]).settings
+    {'rate': 0.1}
+    """
+    scored = [(trial.score, trial) for trial in trials if trial.score is not None]
+    if not scored:
+        return None
+    best = max(scored, key=lambda each: each[0])[1]
+    return min((trial for _, trial in scored if _as_good(trial, best)), key=_size)
+
+
+def _as_good(trial: Trial, best: Trial) -> bool:
+    behind = [
+        one - other
+        for one, other in zip(best.values, trial.values, strict=True)
+        if one is not None and other is not None
+    ]
+    error = statistics.stdev(behind) / math.sqrt(len(behind)) if len(behind) > 1 else 0.0
+    return statistics.fmean(behind) <= error
+
+
+def _size(trial: Trial) -> tuple[float, ...]:
+    """Return the values by which trials are put in order; texts have none."""
+    return tuple(value for value in trial.settings.values() if isinstance(value, int | float))
+
+
 @dataclass(frozen=True)
 class Choice:
-    """The best of some trials, as the store and a line of JSON hold it.
+    """What was chosen of some trials, as the store and a line of JSON hold it.
 
     ``identity`` is what all trials have in common: a row's, less the settings that were searched.
     """
@@ -77,13 +110,14 @@ class Choice:
     created: str  # UTC
     versions: Mapping[str, str]
     command: str
+    format: str = CHOICE_FORMAT  # by which rule it was chosen
 
     @classmethod
     def of(cls, fields: object) -> Choice:
         """Return the choice of these fields; an EngramError says what is wrong with them."""
         given = _check_choice(fields)
         trials = (Trial(each["settings"], tuple(each["values"])) for each in given["trials"])
-        names = ("identity", "device", "created", "versions", "command")
+        names = ("identity", "device", "created", "versions", "command", "format")
         choice = cls(trials=tuple(trials), **{name: given[name] for name in names})
         if not choice.ranking:
             raise EngramError("A choice must have a trial without a seed that diverged.")
@@ -94,13 +128,15 @@ class Choice:
 
     @property
     def ranking(self) -> list[Trial]:
-        """The trials that have a score, the best first; of equal ones the first of the grid."""
+        """The trials that have a score: the chosen one, then the others, the best first."""
         scored = [trial for trial in self.trials if trial.score is not None]
-        return sorted(scored, key=lambda trial: -(trial.score or 0))
+        ranked = sorted(scored, key=lambda trial: -(trial.score or 0))
+        chosen = select(scored) if self.format != _BEST_MEAN else None
+        return ranked if chosen is None else sorted(ranked, key=lambda each: each is not chosen)
 
     @property
     def chosen(self) -> Mapping[str, Scalar]:
-        """The settings of the trial with the best score."""
+        """The settings of the trial that was chosen."""
         return self.ranking[0].settings
 
     @property
@@ -111,7 +147,7 @@ class Choice:
     @property
     def line(self) -> str:
         """The choice as one canonical line of JSON."""
-        return canonical({"format": CHOICE_FORMAT, **self.as_json()})
+        return canonical(self.as_json())
 
     @property
     def digest(self) -> str:
@@ -135,7 +171,7 @@ class Choice:
 def _check_choice(fields: object) -> dict[str, Any]:
     """Return the fields of a choice if they are whole and sound; EngramError says what is wrong."""
     choice = typed("choice", fields, {"format": str})
-    if choice["format"] != CHOICE_FORMAT:
+    if choice["format"] not in (CHOICE_FORMAT, _BEST_MEAN):
         raise EngramError(f"format must be {CHOICE_FORMAT!r}, not {shown(choice['format'])}.")
     typed("choice", choice, _CHOICE)
     check_known("choice", choice, _CHOICE)

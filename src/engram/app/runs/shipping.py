@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 SMALL = 64 * 2**20  # bytes: what is not larger travels without being asked to
 _OWN = ("folder", "table")
-_OFFICIAL = {"split-cifar": "cifar-100", "split-cub": "cub-200-2011", "split-awa": "awa2"}
+_OFFICIAL = {
+    "split-cifar": "cifar-100",
+    "class-incremental-cifar": "cifar-100",
+    "split-cub": "cub-200-2011",
+    "split-awa": "awa2",
+}
 
 
 @dataclass(frozen=True)

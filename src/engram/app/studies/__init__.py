@@ -1,6 +1,6 @@
 """Studies: sets of runs as data, the paper's and one's own, and what of them is left to do."""
 
-from engram.app.studies.planning import Planned, plan
+from engram.app.studies.planning import Planned, keep_choice, keep_choices, plan, search_result
 from engram.app.studies.study import Runs, Study, read_study, study_names
 from engram.app.studies.timings import Taken, Timings, published, taken
 
@@ -10,9 +10,12 @@ __all__ = [
     "Study",
     "Taken",
     "Timings",
+    "keep_choice",
+    "keep_choices",
     "plan",
     "published",
     "read_study",
+    "search_result",
     "study_names",
     "taken",
 ]

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engram.app import runs
-from engram.app.studies.study import Study
+from engram.app.report import measure
+from engram.app.studies.study import Runs, Study
 from engram.errors import EngramError
 from engram.lab.benchmarks import OTHER
 
 if TYPE_CHECKING:
     from engram.lab.protocol import Spec
 
+_SEARCHED = ("benchmark", "method", "network")  # what settings are chosen for
+
 
 @dataclass(frozen=True)
 class Planned:
     """One method in one setting: how many runs a study wants, and the units still missing.
 
-    Where its data is not there, ``absent`` says so, and what to do about it.
+    Where its data is not there, ``absent`` says so, and what to do about it. Where settings are
+    searched, ``trials`` are the specs that its runs are of, or its runs are ``waiting`` for the
+    search to have an end.
     """
 
     spec: Spec
@@ -28,11 +33,19 @@ class Planned:
     record_every: int = 0
     units: tuple[runs.Unit, ...] = ()
     absent: str | None = None
+    label: str = ""  # the settings that the study gives the method
+    trials: tuple[Spec, ...] = ()
+    waiting: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """How many runs there are to be in the end."""
+        return self.seeds * max(len(self.trials), 1)
 
     @property
     def missing(self) -> int:
         """How many runs are to be made."""
-        return sum(len(unit.seeds) for unit in self.units)
+        return self.wanted if self.waiting else sum(len(unit.seeds) for unit in self.units)
 
 
 def plan(
@@ -49,34 +62,107 @@ def plan(
     want is run once, with as many seeds and as many step records as any of them asks for. Stacks
     are so large that no more of the ``workers`` than need be are left without one.
     """
-    every = _wanted(study, seeds)
+    every = _wanted(study, seeds, store)
     share = max(1, workers // max(len(every), 1)) if workers > 1 else 1
     rows = store.rows() if any(wanted.absent for wanted in every) else []
     return [
         _without_data(wanted, rows)
         if wanted.absent
+        else wanted
+        if wanted.waiting
         else replace(wanted, units=_units(wanted, store, device, share))
         for wanted in every
     ]
 
 
-def _wanted(study: Study, seeds: int | None) -> list[Planned]:
+def search_result(
+    trials: Sequence[Spec], names: Sequence[str], seeds: int, store: runs.Store, command: str
+) -> runs.Choice | None:
+    """Return what is chosen of some trials, which differ in the settings of these names.
+
+    None as long as a run of any of them is missing, and where every one has a seed that diverged.
+    """
+    scored, devices = list[runs.Trial](), set[str]()
+    for spec in trials:
+        identity = spec.identity()
+        found = [store.newest(runs.address(identity, seed)) for seed in range(seeds)]
+        rows = [row for row in found if row is not None]
+        if len(rows) < seeds:
+            return None
+        settings = {name: spec.settings[name] for name in names}
+        values = tuple(measure(row, "average_accuracy") for row in rows)
+        scored.append(runs.Trial(settings, values))
+        devices |= {row.device for row in rows}
+    if runs.select(scored) is None:
+        return None
+    common: dict[str, Any] = json.loads(runs.canonical(trials[0].identity()))
+    held = {name: value for name, value in common["settings"].items() if name not in names}
+    return runs.Choice(
+        identity={**common, "settings": held},
+        trials=tuple(scored),
+        device=", ".join(sorted(devices)),
+        **runs.stamp(command, gpu=devices != {"cpu"}),
+    )
+
+
+def keep_choice(choice: runs.Choice, store: runs.Store) -> None:
+    """Store a choice, unless it is the last one of its kind and nothing has changed since."""
+    ours = [choice.identity.get(name) for name in _SEARCHED]
+    earlier = [
+        (each.identity, each.trials)
+        for each in store.choices()
+        if [each.identity.get(name) for name in _SEARCHED] == ours
+    ]
+    if earlier[-1:] != [(choice.identity, choice.trials)]:
+        store.add([choice])
+
+
+def keep_choices(study: Study, store: runs.Store, command: str) -> None:
+    """Store what the searches of a study have chosen, each once."""
+    known = [(each.identity, each.trials) for each in store.choices()]
+    for entry in study.runs:
+        for trials in entry.trials:
+            choice = _chosen(entry, trials, store, command) if trials else None
+            if choice and (choice.identity, choice.trials) not in known:
+                store.add([choice])
+                known.append((choice.identity, choice.trials))
+
+
+def _chosen(
+    entry: Runs, trials: Sequence[Spec], store: runs.Store, command: str = ""
+) -> runs.Choice | None:
+    names = [name for name in entry.search if name in trials[0].settings]
+    return search_result(trials, names, entry.search_seeds, store, command)
+
+
+def _wanted(study: Study, seeds: int | None, store: runs.Store) -> list[Planned]:
     wanted: dict[str, Planned] = {}
     for entry in study.runs:
-        for spec in entry.specs:
-            absent = None
+        for place, spec in enumerate(entry.specs):
+            trials = entry.trials[place] if entry.trials else ()
+            new = Planned(spec, seeds or entry.seeds, entry.record_every, label=study.label(spec))
             try:
                 key = runs.canonical(spec.identity())
+                if trials:
+                    search = Planned(trials[0], entry.search_seeds, label=new.label, trials=trials)
+                    wanted.setdefault(f"search {key}", search)
+                    choice = _chosen(entry, trials, store)
+                    if choice is None:
+                        new = replace(new, waiting=True)
+                    else:
+                        settings = {**spec.settings, **choice.chosen}
+                        new = replace(new, spec=replace(spec, settings=settings))
+                    key = f"{new.waiting} {runs.canonical(new.spec.identity())}"
             except EngramError as error:
-                key, absent = runs.canonical(spec.description()), str(error)
-            new = Planned(spec, seeds or entry.seeds, entry.record_every, absent=absent)
+                key = runs.canonical(spec.description())
+                new = replace(new, absent=str(error))
             wanted[key] = _both(wanted[key], new) if key in wanted else new
     return list(wanted.values())
 
 
 def _units(wanted: Planned, store: runs.Store, device: str, workers: int) -> tuple[runs.Unit, ...]:
     units = runs.plan_units(
-        [wanted.spec],
+        wanted.trials or [wanted.spec],
         range(wanted.seeds),
         store,
         device=device,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,12 @@ _Mistake = Callable[..., EngramError]  # source.error of one entry
 
 @dataclass(frozen=True)
 class Runs:
-    """One entry of a study: methods on a benchmark, with the paper's values for all not given."""
+    """One entry of a study: methods on a benchmark, with the paper's values for all not given.
+
+    An entry with ``each`` stands for one for every combination of these values. What is to be
+    ``search``-ed for is chosen on tuning tasks (`engram.app.runs.select`), for every method and
+    combination by itself.
+    """
 
     benchmark: str
     methods: tuple[str, ...]
@@ -42,7 +48,23 @@ class Runs:
     network: str | None = None  # as --network takes it, a file beside the study's
     network_settings: Mapping[str, Scalar] = field(default_factory=dict)
     record_every: int = 0  # what every so many steps are made of is recorded; 0: of none
+    each: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
+    search: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
+    search_seeds: int = 3  # runs of each point of the grid
     specs: tuple[Spec, ...] = ()  # one for each method, once they have been checked
+    trials: tuple[tuple[Spec, ...], ...] = ()  # of each method, the grid on tuning tasks
+
+    @property
+    def combinations(self) -> list[Runs]:
+        """The entries that it stands for."""
+        return [
+            replace(
+                self,
+                settings={**self.settings, **dict(zip(self.each, values, strict=True))},
+                each={},
+            )
+            for values in product(*self.each.values())
+        ]
 
 
 @dataclass(frozen=True)
@@ -65,6 +87,71 @@ class Study:
             for each in self.runs
         )
         return replace(self, runs=tuple(changed))
+
+    def only(self, words: Sequence[str]) -> Study:
+        """Return a part of the study: what is named of its benchmarks, methods or settings.
+
+        A setting is NAME=VALUE; an entry's methods that do not know it have a part in all values.
+        """
+        for word in words:
+            if word not in (known := [*dict.fromkeys(self._parts())]):
+                raise unknown("part of the study", word, known)
+        runs = list[Runs]()
+        for entry in self.runs:
+            kept = [
+                place
+                for place, spec in enumerate(entry.specs)
+                if _among(entry.benchmark, words, {each.benchmark for each in self.runs})
+                and _among(
+                    spec.method, words, {name for each in self.runs for name in each.methods}
+                )
+                and all(
+                    _among(f"{name}={value_text(spec.settings[name])}", words, values)
+                    for name, values in self._values().items()
+                    if name in spec.settings
+                )
+            ]
+            if kept:
+                runs.append(
+                    replace(
+                        entry,
+                        methods=tuple(entry.specs[place].method for place in kept),
+                        specs=tuple(entry.specs[place] for place in kept),
+                        trials=tuple(entry.trials[place] for place in kept if entry.trials),
+                    )
+                )
+        return replace(self, runs=tuple(runs))
+
+    def label(self, spec: Spec) -> str:
+        """Return the settings of a method that the study's entries do not all give alike."""
+        beside = [each.settings for each in self.runs if each.specs[0].benchmark == spec.benchmark]
+        varied = [
+            name
+            for name in dict.fromkeys(name for given in beside for name in given)
+            if name in spec.settings
+            and any(given.get(name) != beside[0].get(name) for given in beside)
+        ]
+        return " ".join(f"{name}={value_text(spec.settings[name])}" for name in varied)
+
+    def _parts(self) -> Iterator[str]:
+        for entry in self.runs:
+            yield from (entry.benchmark, *entry.methods)
+        for values in self._values().values():
+            yield from sorted(values)
+
+    def _values(self) -> Mapping[str, set[str]]:
+        """Return all that the entries say of settings, as they would be given: NAME=VALUE."""
+        values = dict[str, set[str]]()
+        for entry in self.runs:
+            for name, value in entry.settings.items():
+                values.setdefault(name, set()).add(f"{name}={value_text(value)}")
+        return values
+
+
+def _among(one: str, words: Sequence[str], kind: set[str]) -> bool:
+    """Say whether one of a kind is wanted: any is where no word is of that kind."""
+    asked = [word for word in words if word in kind]
+    return not asked or one in asked
 
 
 def study_names() -> list[str]:
@@ -117,7 +204,8 @@ def _read(source: _Source) -> Study:
             raise source.error(unknown("study", name, study_names()), "include", name)
         runs += _read(_source(name)).runs
     for number, given in enumerate(document.get("runs", ())):
-        runs.append(_checked(_as_runs(given, number, source), number, source))
+        entry = _as_runs(given, number, source)
+        runs += [_checked(each, number, source) for each in entry.combinations]
     cluster = _cluster(document.get("executor", {}), source)
     return Study(source.name.removesuffix(_ENDING), document["title"], tuple(runs), cluster)
 
@@ -243,10 +331,22 @@ _RUNS = {
     "network": _TEXT,
     "network_settings": _Kind("a table of arguments", lambda value: isinstance(value, dict)),
     "record_every": _NUMBER,
+    "each": _Kind("a table of lists of values", lambda value: isinstance(value, dict)),
+    "search": _Kind("a table of lists of values", lambda value: isinstance(value, dict)),
+    "search_seeds": _NUMBER,
 }
 
 
 _SETTING = _Kind("a number, a text, true or false", _setting)
+_VALUES = _Kind(
+    "a list of numbers, texts, true or false, each once",
+    lambda value: (
+        isinstance(value, list)
+        and bool(value)
+        and all(map(_setting, value))
+        and len({*map(str, value)}) == len(value)
+    ),
+)
 
 
 def _check_study(document: Mapping[str, Any], source: _Source) -> None:
@@ -287,10 +387,16 @@ def _as_runs(given: Any, number: int, source: _Source) -> Runs:  # noqa: ANN401
             raise source.error(unknown("field", name, _RUNS), name, entry=number)
         if not _RUNS[name].fits(value):
             raise source.error(_misfit(name, value, _RUNS[name]), name, entry=number)
-    for table in ("settings", "network_settings"):
+    tables = {
+        "settings": _SETTING,
+        "network_settings": _SETTING,
+        "each": _VALUES,
+        "search": _VALUES,
+    }
+    for table, kind in tables.items():
         for name, value in given.get(table, {}).items():
-            if not _SETTING.fits(value):
-                raise source.error(_misfit(name, value, _SETTING), name, entry=number, inside=table)
+            if not kind.fits(value):
+                raise source.error(_misfit(name, value, kind), name, entry=number, inside=table)
     for name in _NEEDED:
         if name not in given:
             raise source.error(f"{name} is missing: {_RUNS[name].wanted}.", name, entry=number)
@@ -314,15 +420,43 @@ def _checked(runs: Runs, number: int, source: _Source) -> Runs:
         return source.error(problem, field, value, entry=number, **more)
 
     known = {method: _known(runs.benchmark, method, mistake) for method in runs.methods}
-    for name in runs.settings:
-        if not any(name in names for names in known.values()):
-            everything = set[str]().union(*known.values())
-            raise mistake(unknown("setting", name, everything), name, inside="settings")
+    for table in ("settings", "search"):
+        for name in getattr(runs, table):
+            if not any(name in names for names in known.values()):
+                everything = set[str]().union(*known.values())
+                raise mistake(unknown("setting", name, everything), name, inside=table)
     network = _network(runs, source, mistake)
     specs = tuple(_spec(runs, method, known[method], mistake) for method in known)
+    trials = tuple(_grid(runs, method, known[method], mistake) for method in known)
     if network is not None:
         specs = tuple(replace(spec, network=network) for spec in specs)
-    return replace(runs, specs=specs)
+        trials = tuple(
+            tuple(replace(spec, network=network) for spec in points) for points in trials
+        )
+    return replace(runs, specs=specs, trials=trials)
+
+
+def _grid(runs: Runs, method: str, known: set[str], mistake: _Mistake) -> tuple[Spec, ...]:
+    """Return the trials of a method, on tuning tasks; none where nothing of it is searched."""
+    search = {name: values for name, values in runs.search.items() if name in known}
+    if not search:
+        return ()
+    texts = {name: value_text(value) for name, value in runs.settings.items() if name in known}
+    try:
+        return tuple(
+            protocol.specify(
+                runs.benchmark,
+                method,
+                examples=runs.examples,
+                overrides=texts | {name: value_text(value) for name, value in point},
+                split="tuning",
+            )
+            for point in (
+                tuple(zip(search, values, strict=True)) for values in product(*search.values())
+            )
+        )
+    except EngramError as error:
+        raise mistake(error, "search") from None
 
 
 def _network(runs: Runs, source: _Source, mistake: _Mistake) -> NetworkSource | None:

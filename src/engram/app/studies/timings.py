@@ -67,6 +67,7 @@ class Timings:
         That is what runs with as many tasks and examples took or, where there are none, those of
         the method on the benchmark that are nearest to it in examples, in proportion to these.
         Where there were four times as many, or a fourth, evaluation spoils the proportion: None.
+        Tuning tasks are fewer, and take rather less than in proportion.
         """
         if spec.network is not None:  # it may take any time
             return None
@@ -79,4 +80,5 @@ class Timings:
             for (tasks, examples), seconds in alike.items()
         }
         nearest = min(shares, key=lambda share: abs(math.log(share)), default=math.inf)
-        return nearest * shares[nearest] if 1 / _FAR < nearest < _FAR else None
+        least = 0.0 if spec.split == "tuning" else 1 / _FAR
+        return nearest * shares[nearest] if least < nearest < _FAR else None

@@ -364,7 +364,7 @@ class OwnStream(SplitStream):
             return None
         return self._seen | ~self._seen.any(1, keepdim=True)
 
-    def task_outputs(self, task: int) -> Tensor | None:  # type: ignore[override]
+    def task_outputs(self, task: int) -> Tensor | None:
         """Return the outputs of the classes met so far, or of one task."""
         if self._by_task:
             return super().task_outputs(task)

@@ -293,10 +293,10 @@ class Preset:
 
     def settings(self, known: Collection[str], tasks: int) -> dict[str, Scalar]:
         """Return the values for a method that knows these settings, on so many tasks."""
-        if "memory_per_class" in known:
-            return {"memory_per_class": self.memory_per_class, "learning_rate": self.learning_rate}
         if "memory_size" in known:  # one pool for all classes, as large in the end
             return {"memory_size": self.memory_per_class * self.classes * tasks}
+        if "memory_per_class" in known:
+            return {"memory_per_class": self.memory_per_class, "learning_rate": self.learning_rate}
         return {}
 
 

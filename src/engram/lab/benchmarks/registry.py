@@ -10,7 +10,7 @@ from engram.lab.benchmarks import folder, table
 from engram.lab.benchmarks.own_data import DIGITS, OwnImageSettings, filed
 from engram.lab.benchmarks.permuted_mnist import PERMUTED_MNIST, PRESETS
 from engram.lab.benchmarks.split_awa import SPLIT_AWA
-from engram.lab.benchmarks.split_cifar import SPLIT_CIFAR
+from engram.lab.benchmarks.split_cifar import CLASS_INCREMENTAL_CIFAR, SPLIT_CIFAR
 from engram.lab.benchmarks.split_cub import SPLIT_CUB
 from engram.lab.benchmarks.stream import Benchmark
 from engram.plugins import Registry
@@ -34,7 +34,7 @@ def _check(name: str, value: object) -> Benchmark:
 
 
 BENCHMARKS: Registry[Benchmark] = Registry("benchmarks", "benchmark", _check)
-for _each in _PAPERS:
+for _each in (*_PAPERS, CLASS_INCREMENTAL_CIFAR):
     BENCHMARKS.add(_each.name, _each, module=_each.build.__module__)
 
 

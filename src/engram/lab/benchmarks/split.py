@@ -186,7 +186,7 @@ class SplitStream(Stream):
             return None
         return self._owners.gather(1, labels).unsqueeze(-1) == self._owners.unsqueeze(1)
 
-    def task_outputs(self, task: int) -> Tensor:
+    def task_outputs(self, task: int) -> Tensor | None:
         """Return which outputs a task has."""
         return self._owners == task
 

@@ -1,4 +1,4 @@
-"""Split CIFAR: CIFAR-100's classes, five to a task."""
+"""Split CIFAR: CIFAR-100's classes, five to a task; the same with one head for all of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from engram.lab.benchmarks.split import (
     only,
     shuffled_parts,
 )
-from engram.lab.benchmarks.stream import RESNETS, Benchmark
+from engram.lab.benchmarks.stream import RESNETS, Benchmark, Stream
 from engram.lab.data import ImageSet, checksum, load
 from engram.lab.networks import ResNet
 
 _NAME = "cifar-100"
+_SPLIT = "split-cifar"
 _TUNING = range(15)
 _TRAINING = range(15, 100)
 
@@ -72,6 +73,22 @@ class SplitCifar(SplitStream):
         return inputs.float().div_(255).sub_(self._centre)
 
 
+class ClassIncrementalCifar(SplitCifar):
+    """Split CIFAR with one head: no task is named, and all 100 outputs compete for every image.
+
+    In training too, so the outputs of classes that are still to come, or of those set aside for
+    tuning, learn to be no answer. Everything else is Split CIFAR's: tasks, classes, images.
+    """
+
+    def outputs(self, labels: Tensor) -> Tensor | None:
+        """Return None: every output is in question."""
+        return Stream.outputs(self, labels)
+
+    def task_outputs(self, task: int) -> Tensor | None:
+        """Return None: a task has all outputs."""
+        return Stream.task_outputs(self, task)
+
+
 def _mean_image(images: np.ndarray) -> Tensor:
     total = np.zeros(images.shape[1:])
     for part in np.array_split(images, 10):  # a float copy of all is a gigabyte
@@ -79,8 +96,20 @@ def _mean_image(images: np.ndarray) -> Tensor:
     return torch.from_numpy(total / (255 * len(images))).float()
 
 
+CLASS_INCREMENTAL_CIFAR = Benchmark(
+    name="class-incremental-cifar",
+    settings=ImageSettings,
+    paper_tasks=17,
+    most_tasks=17,
+    most_examples=2_500,
+    build=ClassIncrementalCifar,
+    checksum=lambda _: checksum(_NAME),
+    stacks=RESNETS,
+    like=_SPLIT,
+)
+
 SPLIT_CIFAR = Benchmark(
-    name="split-cifar",
+    name=_SPLIT,
     settings=ImageSettings,
     paper_tasks=17,
     most_tasks=17,

@@ -18,6 +18,9 @@ class GemSettings(ReplaySettings):
     reference_batch: int = setting(256, "most examples of each past task in a step", least=1)
     margin: float = setting(0.5, "least weight of every past task once one conflicts", least=0)
     ridge: float = setting(1e-3, "added to the Gram matrix's diagonal, relative to it", least=0)
+    relative_ridge: bool = setting(
+        True, "false: the ridge is added as it is, as in the released code", later=True
+    )
     sampled: bool = setting(
         False,
         "false: of each past task the same examples in every step, all that are held or the last "
@@ -27,7 +30,9 @@ class GemSettings(ReplaySettings):
 
 
 def _build(setup: Setup, settings: GemSettings) -> Replay:
-    rule = setup.rule(settings, lambda one: GEM(one.margin, one.ridge, one.sampled))
+    rule = setup.rule(
+        settings, lambda one: GEM(one.margin, one.ridge, one.sampled, one.relative_ridge)
+    )
     return Replay(setup, settings, rule)
 
 

@@ -39,9 +39,15 @@ class IcarlSettings(MethodSettings):
     distillation: float = setting(1.0, "weight of what holds the old tasks' outputs", least=0)
     memory_size: int = setting(
         0,
-        "exemplars in all (1300 in the comparison, on CIFAR); "
-        f"0: {_PER_CLASS} for each class and task, as many as other memories hold",
+        "exemplars in all (1300 in the comparison, on CIFAR); 0: as memory_per_class says",
         least=0,
+    )
+    memory_per_class: int = setting(
+        _PER_CLASS,
+        "exemplars for each class of each task, in all classes together, unless memory_size says "
+        "how many",
+        least=1,
+        later=True,
     )
 
 
@@ -64,7 +70,7 @@ class Icarl(Method):
     def __init__(self, setup: Setup, settings: IcarlSettings) -> None:
         super().__init__(setup, settings)
         self.stream, self.seeds = setup.stream, setup.seeds
-        whole = _PER_CLASS * self.stream.classes_per_task * self.stream.tasks
+        whole = settings.memory_per_class * self.stream.classes_per_task * self.stream.tasks
         self.budget = settings.memory_size or whole
         self.ended = 0  # tasks
         self.planned = (0, 0)  # the current task, and its steps
