@@ -92,6 +92,34 @@ def test_it_is_resized_mapped_copied_and_saved_as_a_file(tmp_path):
     )
 
 
+def fails_at_the_second(batch, calls):
+    calls.append(batch)
+    if len(calls) == 2:
+        raise EngramError("the user's own")
+    return batch.double()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda own, calls: own.map(lambda b: fails_at_the_second(b, calls), batch=2), "own"),
+        (lambda own, _: own.map(lambda b: Ragged(list(b.view(-1, 1)))), "of one length"),
+        (lambda own, _: own.map(lambda b: b.double()[:1]), "returned 1 examples for 3"),
+        (lambda own, _: own.resize(2**60), "cannot allocate"),
+    ],
+)
+def test_a_change_that_fails_leaves_the_folder_as_it_was_saved(change, words, tmp_path):
+    memory = Memory(Fifo(3), MappedStorage(tmp_path / "m"))
+    memory.add(torch.arange(3.0))
+    memory.save(tmp_path / "m")
+    files = sorted(tmp_path.rglob("*"))
+    with pytest.raises(EngramError, match=words):
+        change(memory, [])
+    assert sorted(tmp_path.rglob("*")) == files
+    del memory
+    assert Memory.load(tmp_path / "m").read(range(3)).batch.tolist() == [0, 1, 2]
+
+
 def test_an_erased_example_is_overwritten_in_its_file(tmp_path):
     memory = Memory(Fifo(3), MappedStorage(tmp_path / "m"))
     memory.add(torch.tensor([1, 0x0123456789ABCDEF, 2]))

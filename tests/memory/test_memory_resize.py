@@ -219,6 +219,7 @@ def test_a_budget_in_bytes_of_texts_too():
         (lambda memory: memory.resize(max_examples=0), "max_examples is 0"),
         (lambda memory: memory.resize(max_bytes=3), "less than the 16 bytes of one"),
         (lambda memory: memory.resize(max_bytes=1.5), "max_bytes is 1.5"),
+        (lambda memory: memory.resize(2**60), "cannot allocate 1,152,921,504,606,846,976 rows"),
         (lambda memory: memory.map(3), "function is 3"),
         (lambda memory: memory.map(lambda own: own, batch=0), "batch is 0"),
         (lambda memory: memory.map(lambda own: own[0][:1]), "returned 1 examples for 11"),
@@ -239,6 +240,15 @@ def test_what_cannot_be_is_refused_and_changes_nothing(call, words):
     if "changed" not in words:
         assert str(memory.state_dict()["storage"]) == before
     assert memory.policy == Fifo(12)
+
+
+def test_more_texts_than_there_is_room_for_are_refused():
+    memory = Memory(Fifo(2))
+    memory.add(Ragged([torch.ones(1), torch.ones(3)]))
+    with pytest.raises(EngramError, match="cannot allocate"):
+        memory.resize(2**60)
+    assert memory.policy == Fifo(2)
+    assert memory.sample(2).batch.lengths == [1, 3]
 
 
 def test_a_policy_by_class_needs_labels():

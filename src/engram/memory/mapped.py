@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,25 +104,51 @@ class MappedStorage(TensorStorage):
 
     def resize(self, rows: int, batch: object) -> None:
         """Allocate this many rows for examples such as the batch's, and keep what is there."""
-        self._check_process()
-        self._new_files: list[str] = []
-        super().resize(rows, batch)
-        self._files = self._new_files
+        with self._all_new_files() as files:
+            super().resize(rows, batch)
+        self._files = files
 
     def selected(self, slots: Tensor, rows: int) -> dict[str, Any]:
         """Return what changes where only the rows in these slots stay, as the first of ``rows``."""
+        with self._all_new_files() as files:
+            parts = super().selected(slots, rows)
+        return {**parts, "_files": files}
+
+    @contextmanager
+    def _all_new_files(self) -> Iterator[list[str]]:
+        """Take the names of the files that rows are allocated in: all of them, or none is left."""
         self._check_process()
-        self._new_files = []
-        parts = super().selected(slots, rows)
-        return {**parts, "_files": self._new_files}
+        files: list[str] = []
+        self._new_files = files
+        try:
+            yield files
+        except BaseException:
+            self._remove(files)
+            raise
+
+    def _remove(self, files: list[str]) -> None:
+        for name in files:
+            with suppress(OSError):
+                (self.folder / name).unlink(missing_ok=True)
 
     def empty(self) -> TensorStorage:
-        """Return a storage in the same folder that holds nothing."""
+        """Return a storage in the same folder that holds nothing.
+
+        What is written to it is in files that the folder's memory does not know, and changes none.
+        """
         own = object.__new__(type(self))
         TensorStorage.__init__(own, "cpu")
-        names = ("folder", "_lock_file", "_process", "_changed")
-        vars(own).update({name: vars(self)[name] for name in names}, _files=[])
+        names = ("folder", "_lock_file", "_process")
+        vars(own).update({name: vars(self)[name] for name in names}, _files=[], _changed=True)
         return own
+
+    def contents(self) -> dict[str, Any]:
+        """Return what another storage takes over, which knows best whether its folder changed."""
+        return {name: part for name, part in super().contents().items() if name != "_changed"}
+
+    def discard(self) -> None:
+        """Remove the files of rows that nothing has taken over."""
+        self._remove(self._files)
 
     def stage(
         self,

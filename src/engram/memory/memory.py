@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import EllipsisType
@@ -1105,7 +1106,7 @@ class Memory:
             raise EngramError(f"function is {shown(function)}; give one of a batch of examples.")
         if isinstance(self.storage, IndexStorage):
             raise EngramError("A memory of indices has no columns of its own; map its data.")
-        with self._lock:
+        with self._lock, ExitStack() as undone:
             self._settle()
             before, held = self._ledger, len(self)
             state = self._ledger.ids.copy(), self.storage.rows, len(self.erasures)
@@ -1118,6 +1119,7 @@ class Memory:
                 own = function(self.storage.read(self.storage.place(torch.tensor(slots))))
                 if storage is None:
                     storage = self._empty_storage(has_ragged(own))
+                    undone.callback(storage.discard)
                 tensors = storage.check(own)
                 if len(tensors[0]) != len(slots):
                     raise EngramError(
@@ -1144,7 +1146,8 @@ class Memory:
             storage.lock = self._lock
             same = type(storage) is type(self.storage)
             parts = {"_ledger": ledger} if same else {"_ledger": ledger, "storage": storage}
-            self._swap(vars(storage) if same else {}, parts)
+            undone.pop_all()
+            self._swap(storage.contents() if same else {}, parts)
 
     def _check_values(self, tensors: list[Tensor]) -> None:
         """Refuse values that are not finite, wherever they are."""
@@ -1168,6 +1171,11 @@ class Memory:
     def _empty_storage(self, ragged: bool) -> TensorStorage:
         """Return a storage for other columns."""
         own = self.storage
+        if ragged and isinstance(own, MappedStorage):
+            raise EngramError(
+                "The function returned a Ragged column, and those of a MappedStorage are of one "
+                "length; save a copy of the memory to a file, and map what is loaded from it."
+            )
         kind = (
             RaggedStorage if ragged else TensorStorage if isinstance(own, RaggedStorage) else None
         )

@@ -83,12 +83,7 @@ class RaggedStorage(TensorStorage):
         parts = self.check(batch)
         kinds = [part.values if isinstance(part, Ragged) else part for part in parts]
         examples = self.examples or [(own.shape[1:], own.dtype) for own in kinds]
-        try:
-            new = [PackedRows(rows) for _ in examples]
-        except MemoryError as error:
-            raise EngramError(
-                f"The memory cannot allocate {rows:,} rows; give it a smaller capacity or budget."
-            ) from error
+        new = [_allocated(rows) for _ in examples]
         for source, target in zip(self._rows, new, strict=False):
             target.buffers[: len(source)] = source.buffers[:rows]
         device = self.device or parts[0].device
@@ -100,7 +95,7 @@ class RaggedStorage(TensorStorage):
         """Return what changes where only the rows in these slots stay, as the first of ``rows``."""
         new = []
         for row in self._rows:
-            new.append(PackedRows(rows))
+            new.append(_allocated(rows))
             new[-1].buffers[: len(slots)] = row.index_select(0, slots)
         return {"rows": rows, "_rows": new}
 
@@ -226,6 +221,15 @@ class PackedRows:
         """Return the rows in these slots, one after another, and the bytes of each."""
         own = [self.buffers[slot] for slot in slots]
         return bytearray().join(own), [*map(len, own)]
+
+
+def _allocated(rows: int) -> PackedRows:
+    try:
+        return PackedRows(rows)
+    except MemoryError as error:
+        raise EngramError(
+            f"The memory cannot allocate {rows:,} rows; give it a smaller capacity or budget."
+        ) from error
 
 
 def leaves(structure: Structure) -> list[str]:

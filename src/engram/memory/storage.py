@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -123,17 +124,10 @@ class TensorStorage:
         tensors = self.check(batch)
         examples = self.examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
         device = self.device_for(tensors)
-        try:
+        with refused_without_room(rows, rows * example_nbytes(tensors), device):
             new = [
                 self.allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples
             ]
-        except (MemoryError, RuntimeError, TypeError, ValueError, AssertionError) as error:
-            # No room, no such device, or one without this dtype.
-            size = rows * example_nbytes(tensors)
-            raise EngramError(
-                f"The memory cannot allocate {rows:,} rows ({size:,} bytes) on {device}; "
-                "give it a smaller capacity or budget, or another device."
-            ) from error
         for source, target in zip(self._rows, new, strict=False):  # at first there are none
             target[: len(source)] = source
         self._structure = self._structure or describe(batch)
@@ -151,16 +145,24 @@ class TensorStorage:
 
         They are copies: the storage itself is as it was.
         """
-        chosen, new = self.place(slots), []
-        for row in self._rows:
-            target = self.allocate((rows, *row.shape[1:]), row.dtype, row.device)
+        chosen, own = self.place(slots), self._rows
+        size = sum(row.dtype.itemsize * row.shape[1:].numel() for row in own)
+        with refused_without_room(rows, rows * size, own[0].device):
+            new = [self.allocate((rows, *row.shape[1:]), row.dtype, row.device) for row in own]
+        for row, target in zip(own, new, strict=True):
             torch.index_select(row, 0, chosen, out=target[: len(slots)])
-            new.append(target)
         return {"rows": rows, "_rows": new, "_accepted": None}
 
     def empty(self) -> TensorStorage:
         """Return a storage of this kind, on this device, that holds nothing."""
         return type(self)(self.device)
+
+    def contents(self) -> dict[str, Any]:
+        """Return what another storage takes over to hold what this one, made by `empty`, holds."""
+        return vars(self)
+
+    def discard(self) -> None:
+        """Give up a storage that was made by `empty` and that nothing has taken over."""
 
     def stage(
         self,
@@ -413,6 +415,18 @@ class SlotBuffer:
             tensor = torch.frombuffer(new, dtype=torch.int64)
             self._held = new, tensor
         return tensor
+
+
+@contextmanager
+def refused_without_room(rows: int, nbytes: int, device: torch.device) -> Iterator[None]:
+    """Refuse rows that cannot be allocated: no room, no such device, or one without a dtype."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise EngramError(
+            f"The memory cannot allocate {rows:,} rows ({nbytes:,} bytes) on {device}; "
+            "give it a smaller capacity or budget, or another device."
+        ) from error
 
 
 def allocate(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
