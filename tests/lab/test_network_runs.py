@@ -196,6 +196,13 @@ class Growing(Small):
         return super().forward(inputs)
 
 
+class Several(Small):
+    """Gives more than its logits."""
+
+    def forward(self, inputs):
+        return super().forward(inputs), inputs
+
+
 class Detached(Small):
     """Gives outputs that no gradient comes through."""
 
@@ -205,11 +212,45 @@ class Detached(Small):
 
 @pytest.mark.parametrize(
     ("network", "sentence"),
-    [(Growing, "makes seen .* of "), (Detached, "do not depend on any parameter")],
+    [
+        (Growing, "makes seen .* of "),
+        (Several, "must give a tensor of floats, and gives"),
+        (Detached, "do not depend on any parameter"),
+    ],
 )
 def test_what_cannot_be_trained_is_refused(network, sentence):
     with pytest.raises(EngramError, match=rf"{network.__name__}.* {sentence}"):
         check_network(with_network(tiny_spec("van"), network))
+
+
+class Apart(Small):
+    """Halves its inputs, first in a tensor of its own, then where they are, openly or not."""
+
+    def forward(self, inputs):
+        return super().forward(0.5 * inputs)
+
+
+class InPlace(Small):
+    def forward(self, inputs):
+        return super().forward(inputs.mul_(0.5))
+
+
+class InData(Small):
+    def forward(self, inputs):
+        inputs.data.mul_(0.5)
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize("network", [InPlace, InData])
+@pytest.mark.parametrize("method", ["mega-ii", "mer", "gdumb"])
+def test_what_a_network_does_to_its_inputs_reaches_neither_stream_nor_memory(method, network):
+    apart, within = (
+        run(with_network(tiny_spec(method, "tiny-double"), each), [0, 1])
+        for each in (Apart, network)
+    )
+    for one, other in zip(apart, within, strict=True):
+        assert one.accuracy == other.accuracy
+        assert one.curve == other.curve
 
 
 class Remembering(nn.Module):

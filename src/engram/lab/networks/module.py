@@ -87,6 +87,7 @@ class Behaviour(NamedTuple):
     moves: frozenset[str]  # what it holds and changes in training
     moves_tested: bool  # and what it changes when it is asked for predictions
     alone: str | None  # why runs are not stacked in one pass, or None
+    writes: bool = False  # to its inputs, which are the stream's or the memory's
 
 
 class ModuleNetwork(Network):
@@ -403,12 +404,14 @@ class ModuleNetwork(Network):
         if module.training is not training:
             module.train(training)
         try:
-            logits: Tensor = module(inputs)
+            logits: Tensor = module(inputs.clone() if self.behaviour.writes else inputs)
         except (EngramError, torch.OutOfMemoryError, torch.AcceleratorError):
             raise
         except Exception as error:
             with naming(self.source.name, "trained" if training else "tested"):
                 raise error
+        if not isinstance(logits, Tensor):
+            check_outputs(self.source.name, logits, len(inputs), self.outputs)
         for each, value in zip(self._held, held, strict=True):
             owner, key = each.places[0]
             if (assigned := owner[key]) is value:
@@ -501,33 +504,38 @@ class ModuleNetwork(Network):
         for each, value in zip(self._held, self._initial_held, strict=True):
             each.view(memory[0], torch.float32).copy_(value)
 
-        def tried(examples: Tensor, training: bool) -> tuple[Tensor, Tensor, bool]:
+        written = list[bool]()
+
+        def tried(rows: Tensor | slice, training: bool) -> tuple[Tensor, Tensor, bool]:
             """Return logits, the bytes that are left, and whether random numbers were drawn."""
-            left = memory.clone()
+            left, examples = memory.clone(), inputs[rows].clone()
+            version = examples._version
             held = [each.view(left[0], torch.float32) for each in self._held]
             with drawing_from(1), torch.no_grad():
                 before = _generators()
                 logits = self._called(self._leaves(flat[None])[0], held, examples, training)
                 drawn = _generators() != before
+            # What is written through .data counts as no version, and zeros may be set to zero.
+            written.append(examples._version != version or not examples.equal(inputs[rows]))
             return logits, left, drawn
 
-        trained, moved, draws = tried(inputs[ones], training=True)
+        trained, moved, draws = tried(ones, training=True)
         check_outputs(self.source.name, trained, 2, self.outputs)
-        again, _, _ = tried(inputs[ones], training=True)
+        again, _, _ = tried(ones, training=True)
         if not torch.allclose(again, trained, rtol=1e-3, atol=1e-5):
             raise EngramError(
                 f"The network {self.source.name!r} gives other outputs when the same examples come "
                 "again: what it keeps between passes must be in registered buffers."
             )
         self._check_gradient(flat, memory, inputs[ones])
-        others, _, _ = tried(inputs[ones * 2], training=True)
+        others, _, _ = tried(ones * 2, training=True)
         mixes = not torch.allclose(others[0], trained[0], rtol=1e-4, atol=1e-6)
         try:
-            single, _, _ = tried(inputs[:1], training=True)
+            single, _, _ = tried(slice(1), training=True)
             least = 1 if single.shape == (1, self.outputs) else 2
         except EngramError:
             least = 2
-        tested, left, also = tried(inputs[ones], training=False)
+        tested, left, also = tried(ones, training=False)
         check_outputs(self.source.name, tested, 2, self.outputs)
         moves = frozenset(
             each.name
@@ -539,7 +547,9 @@ class ModuleNetwork(Network):
         self._shares = _shares(self._module, moves)
         draws = draws or also
         alone = self._why_alone(draws, mixes, moves)
-        found = Behaviour(draws, mixes, least, moves, not torch.equal(left, memory), alone)
+        changes = not torch.equal(left, memory)
+        found = Behaviour(draws, mixes, least, moves, changes, alone, any(written))
+        self.behaviour = self.behaviour._replace(writes=found.writes)
         if alone is None:
             found = found._replace(alone=self._vmap_fault(flat, memory, inputs))
         self._known = None
