@@ -240,6 +240,10 @@ def test_categories_classes_and_reports_that_are_put_back_are_not_believed(churn
     production.erase(churn, where=CUSTOMER)
     shutil.rmtree(churn / "versions" / "0002")
     shutil.copytree(copy, churn / "versions" / "0002")
+    page = production.history_page(churn)
+    assert "region=south" in page
+    assert "Zyxwv" not in page
+    assert "complain" not in page
     model = engram.load(churn)
     assert set(model.preprocessing.target.names) == {"leave", "stay", "(erased 3)"}
     assert set(model.predict(columns).answers) <= {"leave", "stay"}
@@ -248,6 +252,12 @@ def test_categories_classes_and_reports_that_are_put_back_are_not_believed(churn
     production.rollback(churn)
     assert not on_disk(churn, b"Zyxwv")
     assert not on_disk(churn, b"complain")
+    for name in ("report.json", "report.html", "preprocessing.json"):
+        shutil.copy(copy / name, churn / "versions" / "0002")
+        assert "Zyxwv" not in production.history_page(churn)
+        production.rollback(churn, to=3 - production.Artefact(churn).current.number)
+        assert not on_disk(churn, b"Zyxwv")
+        assert not on_disk(churn, b"complain")
 
 
 def test_a_memory_file_that_is_put_back_is_purged_by_the_next_command(updated, tmp_path):

@@ -200,11 +200,19 @@ class Seen:
     """What a version has seen, as keyed hashes: the contents and the subjects of its own data.
 
     ``trained`` and ``examined`` are contents; ``subjects`` the ids and tags of what it was trained
-    on. They say whether a duplicate would leak, and which versions an erased subject is in.
+    on; ``examples`` whole rows of either. They say whether a duplicate would leak, which versions
+    an erased subject is in, and what is given again.
     """
 
-    def __init__(self, trained: set[bytes], examined: set[bytes], subjects: set[bytes]) -> None:
+    def __init__(
+        self,
+        trained: set[bytes],
+        examined: set[bytes],
+        subjects: set[bytes],
+        examples: set[bytes],
+    ) -> None:
         self.trained, self.examined, self.subjects = trained, examined, subjects
+        self.examples = examples
 
     def save(self, path: Path) -> None:
         """Write a file of tensors."""
@@ -221,7 +229,7 @@ class Seen:
             raise EngramError(f"{str(path)!r} is damaged: its checksum does not match.")
         try:
             found = load_file(path)
-            parts = [found[name] for name in ("trained", "examined", "subjects")]
+            parts = [found[name] for name in ("trained", "examined", "subjects", "examples")]
         except (OSError, KeyError, SafetensorError) as error:
             raise EngramError(f"{str(path)!r} is damaged: {error}.") from error
         return cls(*({row.tobytes() for row in part.numpy()} for part in parts))
@@ -368,18 +376,19 @@ def purge(
 
 
 def _digests(version: Version) -> Document:
-    """Return the digests of the files that hold examples, beside that which never changes."""
-    held = {name: file_digest(version.folder / name) for name in (MEMORY, EXAM)}
-    return {**version.facts["files"], **held}
+    """Return the digests of the files that are purged, beside that which never changes."""
+    return {**version.facts["files"], **purged_digests(version.folder)}
+
+
+def purged_digests(folder: Path) -> Document:
+    """Return the digests of a version's files that a purge may change."""
+    names = (MEMORY, EXAM, "preprocessing.json", "report.json", "report.html")
+    return {name: file_digest(folder / name) for name in names if (folder / name).exists()}
 
 
 def _purge_version(version: Version, erasures: Erasures, report: ErasureReport) -> None:
     folder, number = version.folder, version.number
-    document = read_json(folder / "preprocessing.json")
-    # Only what is fitted is looked at, so that no encoder has to be read.
-    preprocessing = Preprocessing.from_json(document, _no_tokens)
-    forgotten = json.loads(json.dumps(preprocessing.forget(erasures.of_period(number)).as_json()))
-    texts = _texts_of(document) - _texts_of(forgotten)
+    document, _, forgotten, texts = _fitted(version, erasures)
     memories = {name: _memory(version, name) for name in (EXAM, MEMORY)}
     leaving = {name: erased_in(memory, erasures) for name, memory in memories.items()}
     left = {
@@ -389,9 +398,7 @@ def _purge_version(version: Version, erasures: Erasures, report: ErasureReport) 
     # What is fitted and the exam come last: they say what is to be cleared elsewhere.
     found = version.report()
     if found is not None:
-        ids = {str(id_) for id_ in leaving[EXAM]}
-        empty = _emptied(found, left[EXAM], preprocessing, number) if ids else ()
-        cleared = clear_report(found, erasures, number, texts, ids, empty)
+        cleared = _cleared_report(found, version, erasures, left[EXAM])
         if cleared != found:
             report.reports.append(number)
             write_json(folder / "report.json", cleared)
@@ -406,6 +413,36 @@ def _purge_version(version: Version, erasures: Erasures, report: ErasureReport) 
         if leaving[name]:
             counts[number] = len(leaving[name])
             left[name].save(folder / name)
+
+
+def _fitted(
+    version: Version, erasures: Erasures
+) -> tuple[Document, Preprocessing, Document, set[str]]:
+    """Return what a version's file of what was fitted holds, as a document too, and should hold.
+
+    The last are the texts that it holds and should not.
+    """
+    document = read_json(version.folder / "preprocessing.json")
+    # Only what is fitted is looked at, so that no encoder has to be read.
+    preprocessing = Preprocessing.from_json(document, _no_tokens)
+    left = preprocessing.forget(erasures.of_period(version.number))
+    forgotten = json.loads(json.dumps(left.as_json()))
+    return document, preprocessing, forgotten, _texts_of(document) - _texts_of(forgotten)
+
+
+def _cleared_report(
+    report: Document, version: Version, erasures: Erasures, exam: Memory
+) -> Document:
+    """Return a report of nothing but what is left in the version's exam."""
+    _, preprocessing, _, texts = _fitted(version, erasures)
+    held = {str(each.id) for each in exam.examples()}
+    listed_ids = {
+        id_ for part in report["parts"] for ids in part.get("flips", {}).values() for id_ in ids
+    }
+    emptied = _emptied(report, exam, preprocessing, version.number)
+    # The notes of a file that was put back may say more.
+    report = report | {"notes": version.facts["notes"]}
+    return clear_report(report, erasures, version.number, texts, listed_ids - held, emptied)
 
 
 def _no_tokens(texts: Sequence[str], length: int) -> Tensor:
@@ -491,4 +528,6 @@ def clear_report(
 def report_of(version: Version, erasures: Erasures) -> Document | None:
     """Return a version's report without what was erased, whatever its file holds; or None."""
     found = version.report()
-    return found if found is None else clear_report(found, erasures, version.number)
+    if found is None or not len(erasures):
+        return found
+    return _cleared_report(found, version, erasures, load_memory(version, EXAM, erasures))

@@ -42,30 +42,33 @@ class Split(NamedTuple):
 
 
 def split(
-    data: Data, chances: Sequence[float], seen: Sequence[tuple[bool, bool]], share: float, most: int
+    data: Data,
+    chances: Sequence[float],
+    seen: Sequence[tuple[bool, bool]],
+    again: Sequence[bool],
+    share: float,
+    most: int,
 ) -> Split:
     """Hold out a share of the data; ``seen`` says of each whether it was examined, or trained on.
 
-    ``chances`` are draws from [0, 1) that depend on the inputs alone. What was examined before is
-    not asked twice, which would count for more evidence than it is: it is known by its id or, where
-    there are none and inputs do not recur in the data, by its input.
+    ``chances`` are draws from [0, 1) that depend on the inputs alone. ``again`` says which examples
+    were given before: they are not asked twice, which would count for more evidence than it is.
     """
     share = min(share, most / max(len(data), 1))
-    once = not data.own_ids and not data.repeats
-    train, exam, examined, trained, again = [], [], 0, 0, 0
+    train, exam, examined, trained, twice = [], [], 0, 0, 0
     for row, (chance, (was_examined, was_trained)) in enumerate(zip(chances, seen, strict=True)):
         if chance < share:
             if was_trained:
                 trained += 1
-            elif was_examined and once:
-                again += 1
+            elif again[row]:
+                twice += 1
             else:
                 exam.append(row)
         elif was_examined:
             examined += 1
         else:
             train.append(row)
-    return Split(train, exam, examined, trained, again)
+    return Split(train, exam, examined, trained, twice)
 
 
 def new_exam() -> Memory:

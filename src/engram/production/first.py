@@ -176,7 +176,8 @@ def _first_version(
 ) -> Result:
     work = artefact.work
     data = named(data, 1)
-    parts = split(data, chances(data), [(False, False)] * len(data), how.exam_share, how.exam_most)
+    unseen, none = [(False, False)] * len(data), [False] * len(data)
+    parts = split(data, chances(data), unseen, none, how.exam_share, how.exam_most)
     if not parts.train:
         raise EngramError("No example is left to train on: give more of them.")
     preprocessing = Preprocessing.fit(data, own, artefact.hashed, network.tokeniser(work))

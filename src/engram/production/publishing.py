@@ -26,7 +26,7 @@ from engram.production.artefact import (
     write_json,
     write_tensors,
 )
-from engram.production.erasure import EXAM, MEMORY, SEEN, Erasures, Seen
+from engram.production.erasure import EXAM, MEMORY, SEEN, Erasures, Seen, purged_digests
 from engram.production.exam import Split
 from engram.production.gate import Verdict
 from engram.production.model import WEIGHTS
@@ -98,7 +98,9 @@ def seen_hashes(artefact: Artefact, data: Data, parts: Split) -> Seen:
     subjects = {artefact.hashed("id", data.ids[row]) for row in parts.train}
     for row in parts.train:
         subjects |= {artefact.hashed(f"tag:{name}", text) for name, text in data.tags[row].items()}
-    return Seen(hashed(parts.train), hashed(parts.exam), subjects)
+    examples = data.examples
+    rows = {artefact.hashed("example", examples[row].hex()) for row in (*parts.train, *parts.exam)}
+    return Seen(hashed(parts.train), hashed(parts.exam), subjects, rows)
 
 
 def split_notes(parts: Split, data: Data) -> list[str]:
@@ -191,7 +193,7 @@ def publish(
             write_page(folder / "report.html", report)
         facts = facts | {
             "weights": file_digest(folder / WEIGHTS),
-            "files": {name: file_digest(folder / name) for name in (MEMORY, EXAM, SEEN)},
+            "files": {SEEN: file_digest(folder / SEEN), **purged_digests(folder)},
             "erasures": len(Erasures(artefact)),
         }
         write_json(folder / "version.json", facts)

@@ -87,9 +87,25 @@ class Data:
         ]
 
     @cached_property
+    def examples(self) -> list[bytes]:
+        """What tells an example from others: its input, targets, tags and time."""
+        if isinstance(self.targets, Tensor):
+            targets = list(_bytes(self.targets))
+        else:
+            columns = [map(_plain, column) for column in (self.targets or {}).values()]
+            targets = ["\x1f".join(row).encode() for row in zip(*columns, strict=True)]
+        times = self.times or [""] * len(self)
+        return [
+            content + target + f"\x1e{sorted(tags.items())}\x1e{time}".encode()
+            for content, target, tags, time in zip(
+                self.contents, targets, self.tags, times, strict=True
+            )
+        ]
+
+    @cached_property
     def repeats(self) -> bool:
-        """Whether inputs recur, more than one in ten: then equal ones need not be one example."""
-        return len(set(self.contents)) < 0.9 * len(self)
+        """Whether rows recur, more than one in ten: then equal ones need not be one example."""
+        return len(set(self.examples)) < 0.9 * len(self)
 
     @cached_property
     def digest(self) -> str:

@@ -199,13 +199,17 @@ class _Update:
         examined = set[bytes]().union(*(each.examined for each in seen))
         trained = set[bytes]().union(*(each.trained for each in seen))
         contents = [artefact.hashed("content", each.hex()) for each in data.contents]
-        self.fresh = np.array(
-            [data.repeats or (each not in trained and each not in examined) for each in contents]
-        )
+        given = set[bytes]().union(*(each.examples for each in seen))
+        again = [
+            not data.repeats and artefact.hashed("example", each.hex()) in given
+            for each in data.examples
+        ]
+        self.fresh = ~np.array(again)
         self.parts = split(
             data,
             chances(data),
             [(each in examined, each in trained) for each in contents],
+            [each and not data.own_ids for each in again],
             self.how.exam_share,
             self.how.exam_most,
         )
