@@ -8,10 +8,10 @@ import torch
 
 from engram.lab.engine import CudaGraphLoop
 from engram.lab.methods import FinishedTask, method_entry
+from engram.lab.protocol import build_method, build_stream
 from engram.lab.protocol.device import precision
 from engram.lab.protocol.records import StepRecord
 from engram.lab.protocol.spec import one_each
-from engram.lab.protocol.trainer import build_method, build_stream
 
 ROUNDING = 4  # of a weight, in units of its last place: it is moved, and maybe in two parts
 

@@ -15,8 +15,7 @@ from engram.errors import EngramError
 from engram.lab.benchmarks import from_tensors
 from engram.lab.benchmarks.augmentation import Augmentation, AugmentationSettings
 from engram.lab.methods import method_entry, names
-from engram.lab.protocol import run, specify
-from engram.lab.protocol.trainer import build_stream
+from engram.lab.protocol import build_stream, run, specify
 
 SIDE, CROP = 9, 2
 ALL = {"flip": "true", "crop": str(CROP)}

@@ -7,8 +7,8 @@ from own_worlds import write_csv
 from tiny_worlds import run_whole, same_bits, tiny_spec
 
 from engram.errors import EngramError
+from engram.lab.benchmarks import Part
 from engram.lab.benchmarks.contradiction import contradiction
-from engram.lab.benchmarks.split import Part
 from engram.lab.plan import generator
 from engram.lab.protocol import specify
 from engram.memory import ClassRing, ClassSample, Fifo, Ledger, Reservoir

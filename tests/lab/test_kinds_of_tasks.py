@@ -9,7 +9,6 @@ from tiny_worlds import run_whole, same_bits
 
 from engram.errors import EngramError
 from engram.lab.benchmarks import Batch, from_tensors
-from engram.lab.benchmarks.tensors import TensorStream
 from engram.lab.engine import mean_loss
 from engram.lab.methods import method_entry, names
 from engram.lab.protocol import build_stream, run, specify
@@ -139,10 +138,11 @@ def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(benchmark, memor
 @pytest.mark.parametrize("benchmark", ["my-labels", "my-numbers"])
 @pytest.mark.parametrize("method", ["mega-ii", "gem", "ewc", "mer", "prog-nn"])
 def test_stacked_runs_are_what_each_is_alone(benchmark, method, monkeypatch):
-    initialise, name = TensorStream.initialise, "initialise"
-    monkeypatch.setattr(TensorStream, name, lambda *given: initialise(*given).double())
-    monkeypatch.setattr(TensorStream, "normalise", lambda _, inputs: inputs.double())
     spec = spec_of(benchmark, method)
+    stream = type(build_stream(spec, [0], "cpu"))
+    initialise, name = stream.initialise, "initialise"
+    monkeypatch.setattr(stream, name, lambda *given: initialise(*given).double())
+    monkeypatch.setattr(stream, "normalise", lambda _, inputs: inputs.double())
     stacked, _ = run_whole(spec, [0, 1])
     for seed, mine in enumerate(stacked):
         (alone,), _ = run_whole(spec, [seed])

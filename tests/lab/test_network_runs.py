@@ -12,8 +12,7 @@ from torch import nn
 from engram.errors import EngramError
 from engram.lab.methods import FinishedTask, names
 from engram.lab.networks import MLP, ModuleNetwork, network_source
-from engram.lab.protocol import check_network, run
-from engram.lab.protocol.trainer import build_method, build_stream
+from engram.lab.protocol import build_method, build_stream, check_network, run
 
 METHODS = [name for name in names() if name != "prog-nn"]
 

@@ -9,7 +9,6 @@ from tiny_worlds import run_whole, same_bits
 
 from engram.errors import EngramError
 from engram.lab.benchmarks import from_tensors
-from engram.lab.benchmarks.tensors import TensorStream
 from engram.lab.methods import method_entry, names
 from engram.lab.protocol import build_stream, run, specify
 
@@ -148,9 +147,10 @@ def test_passes_that_all_get_better_are_all_taken():
 @pytest.fixture
 def _doubles(monkeypatch):
     """Let the tensors be in double precision, where runs of a stack round nothing away."""
-    initialise, name = TensorStream.initialise, "initialise"
-    monkeypatch.setattr(TensorStream, name, lambda *given: initialise(*given).double())
-    monkeypatch.setattr(TensorStream, "normalise", lambda _, inputs: inputs.double())
+    stream = type(build_stream(noisy_spec(), [0], "cpu"))
+    initialise, name = stream.initialise, "initialise"
+    monkeypatch.setattr(stream, name, lambda *given: initialise(*given).double())
+    monkeypatch.setattr(stream, "normalise", lambda _, inputs: inputs.double())
 
 
 @pytest.mark.numerical

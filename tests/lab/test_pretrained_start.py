@@ -13,8 +13,7 @@ from engram.errors import EngramError
 from engram.lab.benchmarks import from_tensors
 from engram.lab.networks import ResNet
 from engram.lab.networks.plain import PlainMLP, PlainResNet
-from engram.lab.protocol import check_network, run, specify
-from engram.lab.protocol.trainer import build_method, build_stream
+from engram.lab.protocol import build_method, build_stream, check_network, run, specify
 
 OWN = """
 from torch import nn

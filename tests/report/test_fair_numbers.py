@@ -12,8 +12,7 @@ from engram.app.report.comparison import paired_comparisons
 from engram.app.report.html.claims import claims_view
 from engram.app.report.measures import held_bytes, quantity
 from engram.lab import methods
-from engram.lab.protocol import build_stream, specify
-from engram.lab.protocol.trainer import build_method
+from engram.lab.protocol import build_method, build_stream, specify
 
 DAY = "2026-01-03T03:04:05.000000Z"
 

@@ -13,7 +13,13 @@ from engram.lab.protocol.spec import (
     stack_key,
     stacking,
 )
-from engram.lab.protocol.trainer import Progress, build_stream, check_network, run
+from engram.lab.protocol.trainer import (
+    Progress,
+    build_method,
+    build_stream,
+    check_network,
+    run,
+)
 from engram.lab.protocol.tuning import tuned_settings, tuning_specs
 
 __all__ = [
@@ -26,6 +32,7 @@ __all__ = [
     "SettingHelp",
     "Spec",
     "benchmark_session",
+    "build_method",
     "build_stream",
     "check_network",
     "network_source",
