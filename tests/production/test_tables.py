@@ -158,6 +158,18 @@ def test_several_labels_are_answered_each(tmp_path):
     assert result.report["metric"] == "F1"
     assert result.verdict in ("accepted", "undecided")
 
+    def others():
+        x, y = draw.normal(size=(2, 400))
+        return {"x": x, "y": y, "left": (x < 0).astype(int), "low": (y < 0).astype(int)}
+
+    result = production.update(tmp_path / "m", others())
+    assert result.report["contradiction"]["contradicts"] is False
+    wrong = others()
+    wrong["low"] = draw.permutation(wrong["low"])
+    result = production.update(tmp_path / "m", wrong)
+    assert result.verdict == "rejected"
+    assert "new labels agree" in " ".join(result.report["reasons"])
+
 
 @pytest.mark.parametrize(
     ("columns", "settings", "sentence"),

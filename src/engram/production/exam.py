@@ -146,7 +146,7 @@ class Answers(NamedTuple):
 
     statistics: NDArray[np.float64]  # [n, S], of which the target's metric is made
     right: NDArray[np.bool_] | None  # whether all of it is right; None where numbers are asked for
-    confidence: NDArray[np.float64] | None  # of the answer, for classes
+    confidence: NDArray[np.float64] | None  # of the answer, of the label least sure; as above
     chances: NDArray[np.float64] | None  # of every class or label, and
     truths: NDArray[np.float64] | None  # whether it is, for labels
 
@@ -166,7 +166,8 @@ def assess(outputs: Tensor, targets: Tensor, target: Target, allowed: Tensor | N
         said = target.predictions(outputs)
         exact = (said == targets).all(1).numpy()
         chances = target.probabilities(outputs.double())
-        return Answers(statistics, exact, None, chances.numpy(), targets.double().numpy())
+        sure = torch.maximum(chances, 1 - chances).amin(1).numpy()
+        return Answers(statistics, exact, sure, chances.numpy(), targets.double().numpy())
     return Answers(statistics, None, None, None, None)
 
 

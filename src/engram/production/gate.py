@@ -58,7 +58,7 @@ class Gate:
         max_negative_flips: the share of examples that were right and are wrong, likewise.
         min_gain: by how much the metric must rise on the new data, at least.
         max_contradiction: by how much less often new labels may agree with the parent than old ones
-            do, where it is at least 90 % sure; of classes alone.
+            do, where it is at least 90 % sure; of classes and labels.
         confidence: the probability that an acceptance is no mistake, in all.
         each_period: whether every period is asked, or only all of them together.
         periods: limits of their own for periods, by name.

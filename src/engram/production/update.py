@@ -15,6 +15,7 @@ from os import PathLike
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from engram.errors import EngramError, shown
@@ -457,21 +458,28 @@ class _Update:
         """
         if before.confidence is None or before.right is None or not len(asked):
             return None
-        known = self.parent.preprocessing.target.outputs
         outputs = answer(self.parent.network, self.parent.preprocessing, self.rows, self.device)
         new = assess(
             outputs, self.rows[TARGET], self.preprocessing.target, self.preprocessing.allowed
         )
         assert new.confidence is not None
         assert new.right is not None
-        old_met = (asked.rows[TARGET] < known).numpy() & (asked.periods != self.number)
-        new_met = (self.rows[TARGET] < known).numpy() & self.fresh
+        old_met = self._met(asked.rows[TARGET]) & (asked.periods != self.number)
+        new_met = self._met(self.rows[TARGET]) & self.fresh
         return drift.contradiction(
             before.confidence[old_met],
             before.right[old_met],
             new.confidence[new_met],
             new.right[new_met],
         )
+
+    def _met(self, targets: Tensor) -> NDArray[np.bool_]:
+        """Return whether the parent knows what each target says, [n]."""
+        target = self.parent.preprocessing.target
+        if not isinstance(target, Classes):
+            return np.ones(len(targets), bool)
+        known: NDArray[np.bool_] = (targets < target.outputs).numpy()
+        return known
 
 
 def _between(
