@@ -108,14 +108,15 @@ bench: $(STAMP)
 
 # The same work in others' libraries, which live in an environment of their own.
 PEERS := .venv-peers
-$(PEERS)/.installed: benchmarks/peers/requirements.txt constraints.txt
+$(PEERS)/.installed: benchmarks/peers/requirements.txt constraints.txt pyproject.toml
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -r benchmarks/peers/requirements.txt
+	  -r benchmarks/peers/requirements.txt -e .
 	@touch $@
 
 peers: $(STAMP) $(PEERS)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers/compare.py --peer-python $(PEERS)/bin/python
+	OMP_NUM_THREADS=1 $(PEERS)/bin/engram bench loop --device cpu
 
 # Everything generated: the pages of results, and the blocks of docs/ and README.md.
 docs: $(STAMP)

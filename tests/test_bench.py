@@ -1,5 +1,6 @@
 """What is measured has the shape that tables and files want; no test says how fast anything is."""
 
+import sys
 from functools import partial
 
 import numpy as np
@@ -126,6 +127,44 @@ def test_a_loop_of_ones_own_has_its_floors_and_its_memory(monkeypatch):
     assert mixed["mebibytes_bound"] == pytest.approx(1.02 * floor["mebibytes"] + gradient)
     assert by_name["GradientMixer", "GEM, 8 rows"]["beside"] == "9 passes"
     assert shows_all_of("loop", rows)
+
+
+@pytest.fixture
+def _torchjd(tmp_path, monkeypatch):
+    """A package of that name with what is called of it, which adds gradients up."""
+    package = tmp_path / "torchjd"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "aggregation.py").write_text("class UPGrad: ...\nclass DualProj: ...\n")
+    (package / "autojac.py").write_text(
+        "def backward(losses, *, inputs, parallel_chunk_size):\n"
+        "    for loss in losses:\n"
+        "        loss.backward(inputs=inputs)\n"
+        "def jac_to_grad(tensors, aggregator, *, optimize_gramian_computation): ...\n"
+    )
+    facts = tmp_path / "torchjd-1.2.3.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: torchjd\nVersion: 1.2.3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("torchjd", "torchjd.autojac", "torchjd.aggregation"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield
+    for name in ("torchjd", "torchjd.autojac", "torchjd.aggregation"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("_torchjd")
+def test_torchjd_stands_beside_where_it_is_installed(monkeypatch):
+    monkeypatch.setattr(own_loop, "_SECONDS", 0)
+    tiny = own_loop.Workload(
+        "layer", lambda: torch.nn.Linear(784, 10), own_loop.vectors, (2, 3), 3, 1.1
+    )
+    (rows,) = bench.loop("cpu", [tiny], blocks=1)
+    theirs = [row for row in rows if row["interface"] == "TorchJD"]
+    assert [row["method"] for row in theirs] == ["UPGrad", "DualProj"]
+    assert {(row["beside"], row["bound"]) for row in theirs} == {("two passes", None)}
+    assert bench.others(rows) == {"torchjd": "1.2.3"}
+    assert bench.others(rows[:3]) == {}
 
 
 def test_a_way_that_this_machine_has_not_is_left_out_and_told(monkeypatch):

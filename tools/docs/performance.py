@@ -23,7 +23,13 @@ from engram.lab import protocol
 
 _PATTERN = "performance-*.json"
 NOT_MEASURED = "Not measured yet."
-_NAMES = {"engram": "Engram", "torch": "PyTorch", "python": "Python", "avalanche-lib": "Avalanche"}
+_NAMES = {
+    "engram": "Engram",
+    "torch": "PyTorch",
+    "python": "Python",
+    "avalanche-lib": "Avalanche",
+    "torchjd": "TorchJD",
+}
 _COMMIT_DIGITS = 10
 _TEST = ("difference", "std", "t", "p", "seeds")
 _RECEIPT = ("seconds", "device", "date", "address")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,11 @@ def bench(
         tables[name] = [*tables.get(name, ()), *rows]
         if json_path is not None:
             report.save_performance(
-                json_path, tables, device=benchmarks.device_name(chosen), command=shlex.join(words)
+                json_path,
+                tables,
+                device=benchmarks.device_name(chosen),
+                command=shlex.join(words),
+                versions=benchmarks.others(chain.from_iterable(tables.values())),
             )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from engram.lab.bench.cpu import (
 )
 from engram.lab.bench.gpu import captured, determinism, images, replays, searches, stacks
 from engram.lab.bench.networks import on_cpu, on_gpu
-from engram.lab.bench.own_loop import compiled, loop, penalties
+from engram.lab.bench.own_loop import TORCHJD, compiled, loop, penalties
 from engram.lab.bench.timing import clock_of, median, ratio, take_turns, timed
 from engram.lab.protocol import processor
 
@@ -42,6 +43,7 @@ __all__ = [
     "median",
     "method_step",
     "methods",
+    "others",
     "penalties",
     "products_alone",
     "ratio",
@@ -95,6 +97,12 @@ def measure(device: str, chosen: Sequence[str] = ()) -> Iterator[tuple[str, Rows
             table = tables[name]()
             for part in [table] if isinstance(table, list) else table:
                 yield name, part
+
+
+def others(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the versions of others' packages that these rows were measured with."""
+    beside = any(row.get("interface") == "TorchJD" for row in rows)
+    return {TORCHJD: version(TORCHJD)} if beside else {}
 
 
 def _tables(device: str) -> dict[str, Callable[[], Table]]:

@@ -6,7 +6,8 @@ GPU the forward passes are of bfloat16 by autocast, images are channels-last, an
 that of the clock on the wall; on a CPU models are smaller, all is float32, and a step's time is
 that of its thread.
 
-The *floor* is plain training on both batches: two passes and a step of the optimiser.
+The *floor* is plain training on both batches: two passes and a step of the optimiser. On a CPU,
+where TorchJD is installed, its steps stand beside: it aggregates the gradients of several losses.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +56,9 @@ _PENALTIES: Mapping[str, tuple[Callable[[float], Penalty], int]] = {
 }
 """Each penalty, and how many numbers of each weight it may have in memory during a step."""
 _MIXED = ("MEGA-I", "MEGA-II", "A-GEM")
+TORCHJD = "torchjd"
+"""The package whose aggregators stand beside our rules."""
+_AGGREGATORS = ("UPGrad", "DualProj")
 _PAST_TASKS = 8  # rows of GEM beside the current one
 _BLOCKS, _SECONDS = 7, 0.12  # of a candidate's block, about
 _SPARE = 1.02  # of the memory that plain training takes
@@ -325,6 +331,11 @@ class _Loop:
                 Candidate("captured", method, partial(self._captured, method), _FLOOR, limit, 1)
                 for method in ("MEGA-II", "A-GEM")
             ]
+        if not self.cuda and find_spec(TORCHJD) is not None:
+            found += [
+                Candidate("TorchJD", name, partial(self._aggregated, name), _FLOOR, None, 1)
+                for name in _AGGREGATORS
+            ]
         if self.workload.gem:
             passes = f"{_PAST_TASKS + 1} passes"
             found += [
@@ -454,6 +465,22 @@ class _Loop:
 
         return take
 
+    def _aggregated(self, aggregator: str) -> Step:
+        """Return TorchJD's step, with the settings that were the fastest of all on a CPU."""
+        autojac = import_module(f"{TORCHJD}.autojac")
+        (model, optimizer), batches = self.model(), self._batches()
+        parameters = [*model.parameters()]
+        aggregate = getattr(import_module(f"{TORCHJD}.aggregation"), aggregator)()
+
+        def step() -> None:
+            optimizer.zero_grad()
+            losses = [self.loss(model, batch) for batch in next(batches)]
+            autojac.backward(losses, inputs=parameters, parallel_chunk_size=1)
+            autojac.jac_to_grad(parameters, aggregate, optimize_gramian_computation=True)
+            optimizer.step()
+
+        return step
+
     def _gem(self) -> Step:
         (model, optimizer), batches = self.model(), self._batches()
         mixer = GradientMixer(optimizer, GEM())
@@ -551,7 +578,7 @@ def _measured(workload: Workload, own: _Loop, blocks: int) -> list[dict[str, Any
     for name, each in candidates.items():
         # Both losses are given, or on a CPU weighed together: then both graphs are in memory.
         summed = each.name == "Learner: MEGA-I" and not own.cuda
-        together = each.interface == "engram.backward" or summed
+        together = each.interface in ("engram.backward", "TorchJD") or summed
         plain = _GRAPHS if together and _GRAPHS in peaks else each.beside
         allowed = peaks[plain] * _SPARE + each.rows * gradient
         mixed = each.interface != "plain"
