@@ -30,6 +30,19 @@ def test_dot_products(kernels, runs, length, beside):
     torch.testing.assert_close(matrix.double(), exact, rtol=1e-5, atol=1e-5 * length**0.5)
 
 
+@pytest.mark.parametrize("length", LENGTHS)
+def test_dot_products_of_two_vectors_that_lie_apart(kernels, length):
+    current, reference = (row.clone() for row in rows_of(1, length)[0])
+    both = torch.stack([current, reference]).double()
+    matrix = kernels.gram_apart(current, reference)
+    torch.testing.assert_close(matrix.double(), both @ both.T, rtol=1e-5, atol=1e-5 * length**0.5)
+    current[-1] = torch.nan
+    assert kernels.gram_apart(current, reference).isfinite().tolist() == [
+        [False] * 2,
+        [False, True],
+    ]
+
+
 @shapes
 @pytest.mark.parametrize("beside", [0, 7])
 def test_a_step_along_the_mixture(kernels, runs, length, beside):

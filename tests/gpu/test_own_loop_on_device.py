@@ -1,5 +1,6 @@
 """On a GPU, a user's own loop: the mixture of every layout, few launches, steps as CUDA graphs."""
 
+import copy
 import math
 
 import pytest
@@ -11,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 import engram
 from engram.errors import EngramError
 from engram.memory import Memory, Reservoir
-from engram.rules import AGEM, GEM, MEGA1, MEGA2, Equal
+from engram.rules import AGEM, GEM, MEGA1, MEGA2, Equal, Rule
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -101,6 +102,32 @@ def test_rows_that_reach_different_parameters(dtype):
             continue
         difference = (ours.grad.cpu().double() - truth.grad).abs().max()
         assert difference <= tolerance * truth.grad.abs().max()
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_dot_products_by_kernels_are_those_of_float64(count):
+    """Of one large layer by itself, and of small ones that are put together."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(301, 203), nn.Tanh(), nn.Linear(203, 7), nn.Linear(7, 3))
+    weights = [1.0] + [0.25] * (count - 1)
+
+    class Given(Rule):
+        reference, needs_gram = "per task", True
+
+        def weigh(self, losses, _):
+            return torch.tensor(weights, device=losses.device)
+
+    found = []
+    for own in (model.cuda(), copy.deepcopy(model).cpu().double()):
+        first = next(own.parameters())
+        rows = {}
+        for row in range(count):
+            inputs = torch.randn(8, 301, generator=torch.Generator().manual_seed(row))
+            rows[row or "current"] = own(inputs.to(first)).square().mean()
+        mix = mixed(own, Given(), rows)
+        found.append([mix.gram, *(each.grad for each in own.parameters())])
+    for ours, truth in zip(*found, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), truth, rtol=1e-4, atol=1e-6)
 
 
 def launches(step):

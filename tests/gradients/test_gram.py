@@ -1,10 +1,14 @@
 """Every way to a Gram matrix and a mixture leads to the products of the whole vectors."""
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 from torch import nn
 
 import engram
+import engram.kernels
 from engram.rules import Rule
 from unwaited import unwaited
 
@@ -24,11 +28,31 @@ class Given(Rule):
         return torch.tensor(self.weights, dtype=losses.dtype)
 
 
-@pytest.fixture(params=["host", "device"])
+class Kernels(ModuleType):
+    """What `engram.kernels.rows` has, by torch: with an interpreter the kernels have tests too."""
+
+    def gram(self, joined):
+        assert joined.is_contiguous()
+        return joined @ joined.mT
+
+    def gram_apart(self, current, reference):
+        assert current.is_contiguous()
+        assert reference.is_contiguous()
+        return Kernels.gram(self, torch.stack([current, reference]))
+
+
+@pytest.fixture(params=["host", "device", "kernels"])
 def _place(request, monkeypatch):
     """Compute in plain numbers, as on a CPU, and in tensors that are not read back, as on a GPU."""
-    if request.param == "device":
-        unwaited(monkeypatch)
+    if request.param == "host":
+        return
+    unwaited(monkeypatch)
+    if request.param == "kernels":
+        monkeypatch.setattr(
+            "engram.gradients.gram.triton_works", lambda each: each.dtype is torch.float32
+        )
+        monkeypatch.setitem(sys.modules, "engram.kernels.rows", Kernels("rows"))
+        monkeypatch.setattr(engram.kernels, "rows", Kernels("rows"), raising=False)
 
 
 def rows(count, dtype=torch.float64, reached=True):
@@ -88,6 +112,27 @@ def test_gram_and_mixture_are_those_of_the_whole_vectors(weights, dtype, reached
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     expected = torch.tensor(weights, dtype=torch.float64) @ whole
     torch.testing.assert_close(vector(gradient), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_of_a_small_model_half_a_row_is_copied_at_a_time(monkeypatch, count):
+    unwaited(monkeypatch)
+    monkeypatch.setattr("engram.gradients.gram.triton_works", lambda _: True)
+    copied, shapes = [], [(150, 100), (100,), (100, 50), (50,), (50, 10)]
+
+    class Counting(Kernels):
+        def gram(self, joined):
+            copied.append(joined.shape[-1])
+            return super().gram(joined)
+
+    monkeypatch.setattr(engram.kernels, "rows", Counting("rows"), raising=False)
+    monkeypatch.setitem(sys.modules, "engram.kernels.rows", engram.kernels.rows)
+    monkeypatch.setattr("engram.gradients.gram._on_gpu", lambda _: True)
+    given = [[torch.randn(shape) for shape in shapes] for _ in range(count)]
+    mix, _ = mixed(given, Given([1.0] * count), shapes)
+    flat = torch.stack([torch.cat([each.flatten() for each in row]) for row in given])
+    torch.testing.assert_close(mix.gram, flat @ flat.T, rtol=1e-4, atol=1e-3)
+    assert 0 < max(copied) <= flat.shape[1] / 2
 
 
 @pytest.mark.usefixtures("_place")

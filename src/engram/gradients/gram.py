@@ -18,6 +18,7 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.gradients.sharded import Shards
+from engram.kernels import triton_works
 
 Gradient: TypeAlias = Sequence[Tensor | None]
 """One entry a parameter; None is a gradient of 0."""
@@ -28,9 +29,10 @@ _Entry = TypeVar("_Entry")
 _DOUBLE = {torch.float64}
 _FULL_PRECISION = {torch.float32, torch.float64}
 _PIECE = 2**22  # elements of a half-precision gradient that are widened at a time
-# Elements of a row that are put together: on a GPU each call is a launch, or several.
-_BUCKETS = {"cpu": 2**12}
-_BUCKET = 2**22  # on any other device
+# Elements of a row that are put together, at least and at most: on a GPU each call is a launch, or
+# several, and on a CPU copies cost more than calls.
+_BUCKET = 2**12, 2**22
+_MOST_ROWS = 128  # of which a kernel forms all dot products
 _CODES = {torch.float32: "f", torch.float64: "d"}
 _ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
 
@@ -45,8 +47,9 @@ class GradientRows:
     reaches every parameter, in contiguous tensors of full precision, and all is on the CPU.
 
     On a GPU every call is a launch. Dot products are taken of many gradients that are put together,
-    each in the order of its own memory, so that channels-last ones need no other copy; and the
-    mixture is formed by calls that go through all gradients at once, in their own buffers.
+    each in the order of its own memory, so that channels-last ones need no other copy: with Triton
+    all of them by one kernel. And the mixture is formed by calls that go through all gradients at
+    once, in their own buffers.
     """
 
     def __init__(
@@ -69,18 +72,26 @@ class GradientRows:
         """Return the dot products of the rows, ``[n, n]``, summed in float32 or better."""
         if self._shards is not None:
             return self._gram_over_ranks(self._shards)
-        size = len(self._rows)
-        products = [
-            self._products(group.places, _joined(columns))
-            for group in _groups(self._rows)
-            for columns in _portions(group)
-        ]
-        if not products:  # nothing is trained
+        size, dots = len(self._rows), list[list[Tensor]]()
+        matrices: list[Tensor] = []
+        for group in _groups(self._rows):
+            for columns in _portions(group):
+                matrix = _by_kernel(columns) if len(group.places) == size else None
+                if matrix is None:
+                    dots.append(self._products(group.places, _joined(columns)))
+                else:
+                    matrices.append(matrix.to(self._device))
+        if dots:
+            entries = _symmetric([*zip(*dots, strict=True)], size)
+            flat = torch.stack([each for row in entries for entry in row for each in entry])
+            matrix = flat.view(size, size, -1)
+            matrices.append(matrix.sum(-1) if len(dots) > 1 else matrix.squeeze(-1))
+        if not matrices:  # nothing is trained
             return torch.zeros(size, size, device=self._device)
-        entries = _symmetric([*zip(*products, strict=True)], size)
-        flat = torch.stack([each for row in entries for entry in row for each in entry])
-        matrix = flat.view(size, size, -1)
-        return (matrix.sum(-1) if len(products) > 1 else matrix.squeeze(-1)).to(self.dtype)
+        whole, *others = matrices
+        if others:
+            whole = whole + others[0] if len(others) == 1 else torch.stack(matrices).sum(0)
+        return whole.to(self.dtype)
 
     def gram_in_numbers(self) -> list[list[float]]:
         """Return `gram` in plain numbers, for a step whose losses are on the CPU."""
@@ -180,11 +191,14 @@ def _groups(rows: Sequence[Gradient]) -> Iterator[_Group]:
 
 def _portions(group: _Group) -> Iterator[list[Sequence[Tensor]]]:
     """Yield the gradients of the group's parameters, up to a bucket of them at a time."""
-    most = _BUCKETS.get(group.device.type, _BUCKET)
+    least, most = _BUCKET
+    # A small model has no activations in whose place its copies could be: half of it at a time.
+    half = sum(each.numel() for each in group.rows[0]) // 2
+    limit = max(least, min(most, half)) if _on_gpu(group.device) else least
     portion, filled = list[Sequence[Tensor]](), 0
     for column in zip(*group.rows, strict=True):
         size = column[0].numel()
-        if portion and filled + size > most:
+        if portion and filled + size > limit:
             yield portion
             portion, filled = [], 0
         portion.append(column)
@@ -199,6 +213,28 @@ def _joined(columns: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         return vectors[0]
     joined = [torch.cat(row) for row in zip(*vectors, strict=True)]
     return [each if each.dtype in _FULL_PRECISION else each.float() for each in joined]
+
+
+def _on_gpu(device: torch.device) -> bool:
+    """Tell whether a call costs more there than a copy."""
+    return device.type != "cpu"
+
+
+def _by_kernel(columns: Sequence[Sequence[Tensor]]) -> Tensor | None:
+    """Return the dot products of the rows of some parameters, if there is a kernel for them.
+
+    Of many parameters all rows are put together by one call; two rows of one stay where they are.
+    """
+    first, count = columns[0][0], len(columns[0])
+    if not 2 <= count <= _MOST_ROWS or not first.numel() or not triton_works(first):
+        return None
+    from engram.kernels import rows as kernels
+
+    vectors = [_as_vectors(column) for column in columns]
+    if len(vectors) > 1:
+        joined = torch.cat([each for row in zip(*vectors, strict=True) for each in row])
+        return kernels.gram(joined.view(1, count, -1))[0]
+    return kernels.gram_apart(*vectors[0]) if count == 2 else None
 
 
 def _as_vectors(column: Sequence[Tensor]) -> list[Tensor]:

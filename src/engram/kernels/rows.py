@@ -49,6 +49,16 @@ def gram(rows: Tensor) -> Tensor:
     return parts.sum(1)[:, :count, :count]
 
 
+def gram_apart(current: Tensor, reference: Tensor) -> Tensor:
+    """Return the dot products [2, 2] of two vectors, wherever each is, as those of two rows."""
+    length = current.numel()
+    with torch.cuda.device_of(current):
+        programs = triton.cdiv(length, _BLOCK * _BLOCKS)
+        parts = current.new_empty(programs, 4)
+        _gram_apart[(programs,)](current, reference, length, parts, BLOCK=_BLOCK, BLOCKS=_BLOCKS)
+    return parts.sum(0).view(2, 2)
+
+
 def descend(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
     """Take the step w <- w - rate * (weights @ rows), of parameters [R, d], in place."""
     runs, count, length = rows.shape
@@ -70,6 +80,33 @@ def _load(row, start, length, BLOCK: tl.constexpr):
     else:
         block = tl.load(row + offsets, mask=offsets < length, other=0.0)
     return block
+
+
+@triton.jit
+def _gram_apart(
+    current,
+    reference,
+    length,
+    parts,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    current_square = tl.zeros([BLOCK], tl.float32)
+    product = tl.zeros([BLOCK], tl.float32)
+    reference_square = tl.zeros([BLOCK], tl.float32)
+    for block in range(BLOCKS):
+        start = (tl.program_id(0).to(tl.int64) * BLOCKS + block) * BLOCK
+        g = _load(current, start, length, BLOCK)
+        r = _load(reference, start, length, BLOCK)
+        current_square += g * g
+        product += g * r
+        reference_square += r * r
+    part = parts + tl.program_id(0) * 4
+    between = tl.sum(product)
+    tl.store(part, tl.sum(current_square))
+    tl.store(part + 1, between)
+    tl.store(part + 2, between)
+    tl.store(part + 3, tl.sum(reference_square))
 
 
 @triton.jit
