@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,10 @@ BROKEN = [
     (RULE.replace('"half"', '"Half!"'), "name must be of small letters, digits and single hyphens"),
     (RULE.replace(", Half)", ", 3)"), "must be a class that extends Rule"),
     (RULE.replace("class Half(Rule)", "class Half"), "must be a class that extends Rule"),
+    *(
+        (re.sub(rf"(?m)^ +{fact}.*$", "", RULE), f"The rule Half must say its {fact}; see Rule.")
+        for fact in ("needs_gram", "reference")
+    ),
 ]
 
 
@@ -234,6 +239,13 @@ def test_a_plugin_that_raises_before_anything_is_trained_is_told_in_a_sentence(e
     told = engram("run", "permuted-mnist", "half", plugin=file)
     sentence = f"engram: The plugin {file} failed: OSError in line 16: no luck.\n"
     assert (told.code, told.err) == (2, sentence)
+
+
+def test_what_a_plugin_prints_is_nothing_of_a_command_s_output(engram, write):
+    file = write("half.py", f"print('loud')\n{RULE}")
+    told = engram("list", "rules", "--json", plugin=file)
+    assert "half" in {each["name"] for each in json.loads(told.out)["rules"]}
+    assert "loud" in told.err
 
 
 @pytest.mark.parametrize("file", ["nowhere.py", "", "a\0b", "/etc"])

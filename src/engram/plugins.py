@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import (
@@ -466,7 +466,8 @@ def _naming(origin: Origin, name: str) -> Iterator[None]:
     """Let what is registered meanwhile come from there, and what is raised say where it was."""
     _loading.append(origin)
     try:
-        yield
+        with redirect_stdout(sys.stderr):  # what it prints is nothing of a command's output
+            yield
     except KeyboardInterrupt:
         raise
     except BaseException as error:

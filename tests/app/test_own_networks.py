@@ -10,6 +10,7 @@ import pytest
 from engram.app.runs import Store
 from engram.app.studies import read_study
 from engram.errors import EngramError
+from engram.lab import protocol
 
 sys.path.append(str(Path(__file__).parents[1] / "lab"))
 from own_networks import TINY, write_network
@@ -97,6 +98,14 @@ def test_a_bad_network_is_one_sentence_before_anything_is_made(ask, tmp_path):
         assert err.count("\n") == 1
         assert sentence in err
     assert not (tmp_path / "store.sqlite").exists()
+
+
+def test_what_a_network_prints_is_nothing_of_the_output(tmp_path, capsys):
+    loud = TINY.replace("super()", "print('made'); super()").replace("return", "print(1); return")
+    file = write_network(tmp_path, f"{loud}\n\nprint('read')\n")
+    protocol.check_network(protocol.specify("permuted-mnist", "van", network=f"{file}:Tiny"))
+    out, err = capsys.readouterr()
+    assert (out, set(err.split())) == ("", {"made", "read", "1"})
 
 
 def test_arguments_need_a_network_and_must_be_its_own(ask, network):

@@ -171,6 +171,10 @@ def _check_class(name: str, value: object) -> type[Rule]:
         raise EngramError(f"The rule {shown(name)} must be a class that extends Rule.")
     if not dataclasses.is_dataclass(value):
         raise EngramError(f"The rule {value.__name__} must be a frozen dataclass.")
+    given = {each.name for each in dataclasses.fields(value)}
+    for fact in ("needs_gram", "reference"):
+        if not hasattr(value, fact) and fact not in given:
+            raise EngramError(f"The rule {value.__name__} must say its {fact}; see Rule.{fact}.")
     return value
 
 

@@ -7,9 +7,10 @@ batch after batch. A step is ``method.observe``.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -272,7 +273,8 @@ def check_network(spec: Spec) -> None:
     """
     options = spec.stream_settings()
     if spec.network is not None or (isinstance(options, OwnSettings) and options.starts_from_file):
-        with torch.no_grad():
+        # What the network prints is nothing of the command's output.
+        with torch.no_grad(), redirect_stdout(sys.stderr):
             build_method([spec], build_stream(spec, [0], "cpu"), "cpu")
 
 
