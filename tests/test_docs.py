@@ -24,6 +24,7 @@ WRITTEN = [page for page in PAGES if not page.read_text("utf-8").startswith(GENE
 TOP = ("src", "tests", "tools", "docs", "results", "benchmarks", "examples")
 ENGRAM = ROOT / "src" / "engram"
 COMMAND = re.compile(r"(?m)(?:^    |`)(engram (?:run|tune) [^`\n]+)")
+BUSY = "matched-budget"  # made on a machine that was busy with other work
 OPTIONS = {
     "--data",
     "--seeds",
@@ -51,13 +52,14 @@ def test_what_is_generated_is_fresh(tmp_path):
 
 
 def test_the_times_that_come_with_the_package_are_those_of_the_results():
-    made = taken(row for file in RESULTS for row in read_lines(file))
+    files = [file for file in RESULTS if file.stem != BUSY]
+    made = taken(row for file in files for row in read_lines(file))
     assert published() == made, "stale, run `make docs`"
 
 
 def test_every_page_of_results_has_its_file():
     made = {page.stem for page in PAGES if page not in WRITTEN}
-    assert made == {file.stem for file in RESULTS}
+    assert made == {file.stem for file in RESULTS} - {BUSY}  # which has docs/matched-budget.md
 
 
 @pytest.mark.parametrize("method", methods.names())

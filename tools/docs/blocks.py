@@ -15,6 +15,8 @@ from pathlib import Path
 from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.performance import SPEED_TABLES
 from engram.app.report.summary import Summary, by_setting, summarise
+from engram.app.runs import Contents
+from engram.app.studies import Cell, cells, markdown, read_study
 from engram.errors import EngramError, unknown
 from engram.lab import protocol
 from tools.docs.front_page import evidence, printed_by_run
@@ -26,11 +28,13 @@ from tools.docs.performance import (
     whole_runs_block,
 )
 from tools.docs.reproduction import far_lines, reproduction
+from tools.docs.which_method import which_method
 
 _BEGIN = re.compile(r"<!-- generated: (\S.*) -->")
 _END = "<!-- end -->"
 _ALMOST = re.compile(r"\s*<!--\s*(generated\b|end\s*-->)", re.IGNORECASE)
 _NOTE = re.compile(r"\s*# (noqa|type:|fmt:).*$")  # a word to a tool, not to a reader
+MATCHED = "matched-budget"  # a study whose results have a page of their own: docs/matched-budget.md
 Definition = ast.FunctionDef | ast.ClassDef
 _USAGES = {
     "results": "results METHOD...",
@@ -41,6 +45,8 @@ _USAGES = {
     "performance": "performance TABLE",
     "evidence": "evidence METHOD...",
     "printed": "printed RESULTS",
+    "budgets": "budgets",
+    "which": "which PART",
 }
 
 
@@ -157,12 +163,18 @@ class Sources:
     root: Path
     folder: str  # of all pages, in the root
     results: Mapping[str, Sequence[Summary]]  # by the name of their file
+    matched: Contents  # results of the study of equal memories
 
     @cached_property
     def everything(self) -> list[Summary]:
         """The results of all files: seeds of one line may be in several of them."""
         held = self.results.values()
         return summarise(row for some in held for summary in some for row in summary.rows)
+
+    @cached_property
+    def budgets(self) -> list[Cell]:
+        """The cells of the study of equal memories."""
+        return cells(read_study(MATCHED), self.matched.rows, self.matched.choices)
 
 
 class PageBlocks:
@@ -196,6 +208,11 @@ class PageBlocks:
                 return evidence(self._sources.everything, rest, self._defaults, folder)
             case "printed", [name]:
                 return self._printed(name)
+            case "budgets", []:
+                return markdown(self._sources.budgets)
+            case "which", [part]:
+                everything = self._sources.everything
+                return which_method(part, everything, self._defaults, self._sources.budgets)
         if kind not in _USAGES:
             raise unknown("generated block", kind, _USAGES)
         raise EngramError(f"a block of this kind is {_USAGES[kind]!r}, not {' '.join(words)!r}.")

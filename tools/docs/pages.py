@@ -9,11 +9,11 @@ from pathlib import Path
 from engram.app.report.comparison import comparable
 from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.summary import by_setting, summarise
-from engram.app.runs import Row, read_lines
+from engram.app.runs import Contents, Row, read_contents, read_lines
 from engram.errors import EngramError
 from engram.files import whole_file
 from engram.lab import protocol
-from tools.docs.blocks import PageBlocks, Sources, fill
+from tools.docs.blocks import MATCHED, PageBlocks, Sources, fill
 from tools.docs.results_page import GENERATED, results_page
 
 _COMMAND = "make docs"
@@ -28,7 +28,11 @@ def write_pages(folder: Path, files: Sequence[Path]) -> list[Path]:
     other pages are filled, those of the README beside the folder too. Source code is found from
     the folder's parent. Nothing is written unless everything can be made.
     """
-    rows = {file.stem: read_lines(file) for file in sorted(files, key=lambda file: file.stem)}
+    ordered = sorted(files, key=lambda file: file.stem)
+    rows = {file.stem: read_lines(file) for file in ordered if file.stem != MATCHED}
+    matched = next(
+        (read_contents(file) for file in ordered if file.stem == MATCHED), Contents([], [])
+    )
     pages = {
         folder / "results" / f"{name}.md": _results_page(
             rows[name], PaperDefaults(protocol.specify)
@@ -37,7 +41,7 @@ def write_pages(folder: Path, files: Sequence[Path]) -> list[Path]:
     }
     for path in pages:
         check_generated(path)
-    pages |= _filled(folder, rows)
+    pages |= _filled(folder, rows, matched)
     changed = [path for path, page in pages.items() if not path.exists() or read(path) != page]
     for path in changed:
         write(path, pages[path])
@@ -70,10 +74,11 @@ def _results_page(rows: Sequence[Row], defaults: PaperDefaults) -> str:
     return results_page(rows, defaults, _COMMAND, pairs)
 
 
-def _filled(folder: Path, rows: Mapping[str, Sequence[Row]]) -> dict[Path, str]:
+def _filled(folder: Path, rows: Mapping[str, Sequence[Row]], matched: Contents) -> dict[Path, str]:
     """Return the pages that people write, with their blocks made anew."""
     place = folder.resolve()
-    sources = Sources(place.parent, place.name, {name: summarise(rows[name]) for name in rows})
+    summaries = {name: summarise(rows[name]) for name in rows}
+    sources = Sources(place.parent, place.name, summaries, matched)
     filled = {}
     front_page = folder.parent / "README.md"
     for path in [*sorted(folder.rglob("*.md")), *([front_page] if front_page.exists() else [])]:

@@ -57,8 +57,8 @@ def reproduce(
     if seeds is not None:
         runs.check_seeds(seeds)
     runs.check_interval(checkpoint_every)
-    study = read_study(target, trust).with_network(network_given(network, network_settings))
-    study = study.only(only)
+    whole = read_study(target, trust).with_network(network_given(network, network_settings))
+    study = whole.only(only)
     where = cluster(study.cluster)
     place = where.device(device)
     _check_size(study, seeds)
@@ -100,6 +100,10 @@ def reproduce(
                     break
     with on_stop("Stopped: what is finished is stored, and the same command writes the report."):
         write_page(store)
+        if whole.table:
+            with runs.Store(store, read_only=True) as opened:
+                files = studies.write_table(whole, opened, store.parent)
+            print(f"Table: {', '.join(one_line(file) for file in files)}")
     return 1 if failed or absent else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,9 @@ def keep_choices(study: Study, store: runs.Store, command: str) -> None:
     known = [(each.identity, each.trials) for each in store.choices()]
     for entry in study.runs:
         for trials in entry.trials:
-            choice = _chosen(entry, trials, store, command) if trials else None
+            choice = None
+            with suppress(EngramError):  # where its data is not here, there is nothing to keep
+                choice = _chosen(entry, trials, store, command) if trials else None
             if choice and (choice.identity, choice.trials) not in known:
                 store.add([choice])
                 known.append((choice.identity, choice.trials))

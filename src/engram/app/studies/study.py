@@ -75,6 +75,7 @@ class Study:
     title: str
     runs: tuple[Runs, ...]
     cluster: Cluster = LOCAL  # where they are trained, if nothing else is asked for
+    table: bool = False  # whether a table by the size of the memory is written of it
 
     def with_network(self, network: NetworkSource | None) -> Study:
         """Return the study with a network for the runs that name none."""
@@ -207,7 +208,13 @@ def _read(source: _Source) -> Study:
         entry = _as_runs(given, number, source)
         runs += [_checked(each, number, source) for each in entry.combinations]
     cluster = _cluster(document.get("executor", {}), source)
-    return Study(source.name.removesuffix(_ENDING), document["title"], tuple(runs), cluster)
+    return Study(
+        source.name.removesuffix(_ENDING),
+        document["title"],
+        tuple(runs),
+        cluster,
+        document.get("table", False),
+    )
 
 
 def _not_toml(source: _Source, error: tomllib.TOMLDecodeError) -> EngramError:
@@ -289,16 +296,17 @@ _NAMES = _Kind("a list of names", _texts)
 _NUMBER = _Kind("a whole number of at least 1", _count)
 
 
+_SWITCH = _Kind("true or false", lambda value: isinstance(value, bool))
+
+
 _STUDY = {
     "title": _TEXT,
+    "table": _SWITCH,
     "include": _NAMES,
     "plugins": _Kind("a list of files", _texts),
     "runs": _Kind("a list of tables, [[runs]]", lambda value: isinstance(value, list)),
     "executor": _Kind("a table, [executor]", lambda value: isinstance(value, dict)),
 }
-
-
-_SWITCH = _Kind("true or false", lambda value: isinstance(value, bool))
 
 
 _EXECUTOR = {
