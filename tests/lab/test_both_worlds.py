@@ -1,8 +1,9 @@
 """One's own loop and the laboratory take the same steps, method by method, in float64.
 
 The same stream, the same draws, the same network: the weights are compared after each of twenty
-steps, four in each of five tasks. Draws are the same where each reference batch is all that is
-remembered, and where one's own loop is given those that the laboratory has planned.
+steps, four in each of five tasks (GDumb's, whose steps are on its memory, when a task ends). Draws
+are the same where each reference batch is all that is remembered, and where one's own loop is given
+those that the laboratory has planned.
 """
 
 import itertools
@@ -16,6 +17,7 @@ from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import Batch
 from engram.lab.methods import FinishedTask, Setup, method_entry
 from engram.lab.networks import MLP
+from engram.lab.plan import generator
 from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir, Sample
 from engram.meta import MER
 from engram.objectives import DER, ERACE, LwF
@@ -296,3 +298,36 @@ def take_twenty_steps(name, settings, parts):
         method.end_task(task, FinishedTask(staged))
         if task < TASKS - 1:  # the laboratory holds nothing after the last task
             learner.end_task(seen)
+
+
+@pytest.mark.parametrize(("kind", "policy"), POLICIES.items(), ids=POLICIES)
+def test_gdumb_trains_the_same_network_on_the_same_memory_in_both_worlds(kind, policy):
+    stream, entry, epochs, size = Noise(), method_entry("gdumb"), 2, 4
+    network, start = stream.network(), stream.initialise(stream.network(), SEED).double()
+    given = {"memory": kind, "memory_per_class": 2, "epochs": epochs, "memory_batch": size}
+    settings = entry.settings(learning_rate=RATE, batch_size=BATCH, **given)
+    method = entry.build(Setup(network, start.clone()[None], stream.seeds, stream), settings)
+    memory = Memory(policy, seed=SEED)
+    for task in range(TASKS):
+        staged = method.stage_examples(stream.train(task))
+        method.begin_task(task, staged.labels)
+        for step in range(STEPS):
+            part = slice(step * BATCH, (step + 1) * BATCH)
+            batch = Batch(staged.inputs[:, part], staged.labels[:, part])
+            method.observe(step, batch.inputs, batch)
+            memory.add((batch.inputs[0].clone(), batch.labels[0].clone()), tasks=task)
+        method.end_task(task, FinishedTask(staged))
+        memory.end_task()
+        model = Perceptron(start)
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+        steps = epochs * -(-len(memory) // size)
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        for epoch in range(epochs):
+            order = generator(SEED, "gdumb", task, epoch).permutation(len(memory))
+            for slots in torch.from_numpy(order).split(size):
+                inputs, labels = memory.read(slots.numpy()).batch
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+                optimizer.step()
+                falling.step()
+        torch.testing.assert_close(method.parameters[0], model.flat(), rtol=1e-9, atol=1e-11)
