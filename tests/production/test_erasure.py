@@ -269,6 +269,19 @@ def test_a_memory_file_that_is_put_back_is_purged_by_the_next_command(updated, t
     assert not any(each.tags["customer"] == "7" for each in found.examples())
 
 
+def test_who_reads_may_meet_an_erasure(updated, monkeypatch):
+    """A model is loaded while another process erases."""
+    versions = production.Artefact.versions
+
+    def slowly(artefact):
+        monkeypatch.undo()
+        production.erase(updated, where=CUSTOMER)
+        return versions(artefact)
+
+    monkeypatch.setattr(production.Artefact, "versions", slowly)
+    assert engram.load(updated).predict(week(3, 5)).version == 2
+
+
 def test_a_block_is_written_at_once(updated, monkeypatch):
     """Killed after its first write, it has named the subject and all of its examples."""
     exam = held(updated, 2, "exam")

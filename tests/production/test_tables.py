@@ -105,6 +105,7 @@ def test_columns_come_and_go_with_schema_extend(churn):
     before = engram.load(churn).predict(week(1, 50)).probabilities
     result = production.update(churn, columns, schema="extend", force="the source changed")
     assert any("gone count as missing: plan" in each for each in result.notes)
+    assert "New columns: score." in result.notes
     model = engram.load(churn)
     assert [each.name for each in model.preprocessing.inputs.numbers] == ["usage", "calls", "score"]
     region = model.preprocessing.inputs.categories[0]

@@ -64,13 +64,14 @@ class Erasures:
     def __init__(self, artefact: Artefact) -> None:
         self._artefact = artefact
         self._path = artefact.folder / LIST
+        # Before the list: whoever only reads may meet an erasure, which adds to the list first.
+        applied = max((each.facts["erasures"] for each in artefact.versions()), default=0)
         self.lines = [_line(self._path, text) for text in _texts(self._path)]
         self._known = {(each.kind, each.digest): each.up_to for each in self.lines}
         for each in self.lines:
             before = self._known[each.kind, each.digest]
             both = None if None in (before, each.up_to) else max(before, each.up_to)  # type: ignore[type-var]
             self._known[each.kind, each.digest] = both
-        applied = max((each.facts["erasures"] for each in artefact.versions()), default=0)
         if applied > len(self.lines):
             raise EngramError(
                 f"{str(self._path)!r} has {len(self.lines)} lines, and {applied} erasures were "

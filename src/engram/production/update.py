@@ -221,6 +221,9 @@ class _Update:
         if self.schema == "extend" and isinstance(self.preprocessing.inputs, TableInputs):
             names = self.preprocessing.inputs.names
             gone = [name for name in names if name not in data.columns]
+            more = [name for name in names if name not in _columns(before)]
+            if more:
+                self.notes.append(f"New columns: {', '.join(more)}.")
             columns = data.columns | {name: [""] * len(data) for name in gone}
             if gone:
                 self.notes.append(f"Columns that are gone count as missing: {', '.join(gone)}.")
@@ -480,6 +483,11 @@ class _Update:
             return np.ones(len(targets), bool)
         known: NDArray[np.bool_] = (targets < target.outputs).numpy()
         return known
+
+
+def _columns(preprocessing: Preprocessing) -> list[str]:
+    inputs = preprocessing.inputs
+    return inputs.names if isinstance(inputs, TableInputs) else []
 
 
 def _between(
