@@ -68,7 +68,7 @@ def test_the_kernels_are_named_for_a_gpu_alone(checkout, tmp_path):
     both = f"{checkout / 'src'}:{tmp_path}"
     before = made_with(both, gpu=True)["kernels"]
     assert before.startswith("triton 1.2.3, ")
-    with (checkout / "src" / "engram" / "kernels" / "norms.py").open("a") as file:
+    with (checkout / "src" / "engram" / "kernels" / "layers.py").open("a") as file:
         file.write("# Changed.\n")
     assert made_with(both, gpu=True)["kernels"] != before
     assert made_with(both, gpu=True)["torch"]

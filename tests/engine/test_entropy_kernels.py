@@ -8,7 +8,7 @@ from engram.lab.engine import Batch, cross_entropy
 
 @pytest.fixture(scope="module")
 def entropies(interpreted):
-    return interpreted("engram.kernels.loss").entropies
+    return interpreted("engram.kernels.rows").entropies
 
 
 @pytest.mark.parametrize(

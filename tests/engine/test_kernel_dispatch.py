@@ -13,7 +13,7 @@ from engram.rules import GEM, MEGA2
 
 @pytest.fixture(scope="module")
 def loss_kernels(interpreted):
-    return interpreted("engram.kernels.loss")
+    return interpreted("engram.kernels.rows")
 
 
 def test_more_classes_than_a_program_holds_are_left_to_torch(loss_kernels, monkeypatch):

@@ -14,7 +14,7 @@ shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.fixture(autouse=True)
 def kernels(interpreted, monkeypatch):
     monkeypatch.setattr(residual, "triton_works", lambda *_: True)
-    return interpreted("engram.kernels.norms")
+    return interpreted("engram.kernels.layers")
 
 
 def drawn(shape, *, beside, dtype=torch.float32, seed=0):
@@ -98,7 +98,7 @@ def test_numbers_far_from_zero_are_normalised_all_the_same():
 
 @pytest.mark.parametrize("programs", [1, 3])
 def test_many_tiles_are_summed(programs, interpreted, monkeypatch):
-    monkeypatch.setattr(interpreted("engram.kernels.norms"), "_PROGRAMS", programs)
+    monkeypatch.setattr(interpreted("engram.kernels.layers"), "_PROGRAMS", programs)
     images, weight, bias, _ = drawn((5, 20, 12, 11), beside=False)
     averages = Averages(torch.zeros(20), torch.ones(20), 0.1)
     exact = plain(images, weight, bias, None, averages, 1e-3)

@@ -29,7 +29,7 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.fixture
 def kernels(interpreted, monkeypatch):
     """Return a function that gives a rule's weights by the kernel."""
-    interpreted("engram.kernels.pair_rules")
+    interpreted("engram.kernels.rules")
 
     def weigh(rule, losses, gram=None):
         with monkeypatch.context() as patch:

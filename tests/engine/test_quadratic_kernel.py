@@ -12,7 +12,7 @@ from engram.rules.gem import DIAGONAL, minimise
 @pytest.fixture(autouse=True)
 def kernels(interpreted, monkeypatch):
     """Let the solver take its kernel."""
-    module = interpreted("engram.kernels.quadratic")
+    module = interpreted("engram.kernels.rules")
     monkeypatch.setattr(gem, "triton_works", lambda *_: True)
     return module
 

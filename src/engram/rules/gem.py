@@ -114,9 +114,9 @@ def minimise(matrix: Tensor, linear: Tensor) -> Tensor:
     size = linear.shape[-1]
     rounds = size + max(size // 4, 6)
     if size <= _MOST_IN_KERNEL and triton_works(matrix, torch.float64):
-        from engram.kernels import quadratic
+        from engram.kernels import rules
 
-        x = quadratic.pivoted(matrix, linear, rounds, _TOLERANCE)
+        x = rules.pivoted(matrix, linear, rounds, _TOLERANCE)
     else:
         x = _pivoted(matrix, linear, rounds)
     slopes = torch.add((matrix * x.unsqueeze(-2)).sum(-1), linear, alpha=2)

@@ -22,7 +22,7 @@ Pair: TypeAlias = tuple[Number, Number]
 
 
 class KernelFormula(NamedTuple):
-    """A rule as `engram.kernels.pair_rules` knows it."""
+    """A rule as `engram.kernels.rules` knows it."""
 
     name: str
     switches: tuple[bool, ...] = ()
@@ -56,10 +56,10 @@ class PairRule(Rule):
         if losses.shape[-1] == 2 and _takes_kernels(losses, gram):
             precision = torch.finfo(losses.dtype if gram is None else gram.dtype)
             if (formula := self._kernel_formula(precision)) is not None:
-                from engram.kernels import pair_rules
+                from engram.kernels import rules
 
                 wide = None if gram is None else gram.to(losses.dtype)
-                weights: Tensor = pair_rules.weigh(*formula, losses, wide)
+                weights: Tensor = rules.weigh(*formula, losses, wide)
                 return weights
         return super()._weigh_and_mark(losses, gram)
 

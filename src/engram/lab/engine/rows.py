@@ -45,9 +45,9 @@ def cross_entropy(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     if batch.outputs is not None:
         logits = logits.masked_fill(~batch.outputs, -torch.inf)
     elif logits.shape[-1] <= _MOST_CLASSES and triton_works(logits):
-        from engram.kernels import loss
+        from engram.kernels import rows as kernels
 
-        return loss.entropies(logits, batch.labels, batch.weights, batch.groups)
+        return kernels.entropies(logits, batch.labels, batch.weights, batch.groups)
     log_probabilities = torch.log_softmax(logits, -1)
     labels = batch.labels.unsqueeze(-1)
     parts = (len(logits), batch.groups, -1)

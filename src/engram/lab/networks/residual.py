@@ -198,11 +198,11 @@ class _RectifiedNorm(torch.autograd.Function):
         averages: Averages,
         epsilon: float,
     ) -> tuple[Tensor, Tensor]:
-        from engram.kernels import norms
+        from engram.kernels import layers
 
         if beside is not None:
             beside = beside.contiguous(memory_format=torch.channels_last)
-        output, found = norms.forward(images, weight, bias, beside, *averages, epsilon)
+        output, found = layers.norm_forward(images, weight, bias, beside, *averages, epsilon)
         ctx.save_for_backward(images, output, weight, found)
         ctx.beside = beside is not None
         ctx.set_materialize_grads(False)  # a reader whose gradient nobody asks for has none
@@ -211,7 +211,7 @@ class _RectifiedNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        from engram.kernels import norms
+        from engram.kernels import layers
 
         given = [
             each.contiguous(memory_format=torch.channels_last)
@@ -221,7 +221,7 @@ class _RectifiedNorm(torch.autograd.Function):
         if not given:
             return (None,) * 6
         images, output, weight, found = ctx.saved_tensors
-        at_images, (at_weight, at_bias), at_beside = norms.backward(
+        at_images, (at_weight, at_bias), at_beside = layers.norm_backward(
             *(given[0], given[1] if given[1:] else None, images, output, weight, found),
             beside=ctx.beside,
         )
