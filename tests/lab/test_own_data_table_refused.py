@@ -186,7 +186,7 @@ def test_other_texts_of_parquet_are_refused_in_one_sentence(tmp_path):
         read_table(tmp_path / "t.parquet")
     twice = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"])
     parquet.write_table(twice, tmp_path / "t.parquet")
-    with pytest.raises(EngramError, match=r"has the column 'x' twice|Multiple matches"):
+    with pytest.raises(EngramError, match="has the column 'x' twice"):
         read_table(tmp_path / "t.parquet")
 
 

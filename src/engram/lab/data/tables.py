@@ -87,8 +87,9 @@ def _parquet(path: Path, ignore: Collection[str]) -> Columns:
             "pip install 'engram-torch[tables]'."
         ) from None
     try:
-        table = parquet.read_table(path)
-        columns = dict(enumerate(table.column_names))  # a name may be there twice
+        with parquet.ParquetFile(path) as file:  # read_table refuses a name that is there twice
+            table = file.read()
+        columns = dict(enumerate(table.column_names))
     except OSError:
         raise
     except Exception as error:  # it may raise anything at a file that is none
