@@ -185,6 +185,11 @@ def test_several_labels_are_answered_each(tmp_path):
         ({}, {"target": "left", "kind": "numbers"}, "must be a number, and row"),
         ({}, {"target": "left", "id": "region"}, "is there twice in column 'region'"),
         ({}, {"target": "left", "categories": "gone"}, "categories called 'gone'"),
+        (
+            {"usage": ["-"] * 9 + [f"{number}.5" for number in range(31)]},
+            {"target": "left"},
+            "'usage' is of numbers, but in one row it has '-': correct it, or take",
+        ),
     ],
 )
 def test_a_mistake_is_refused_and_leaves_nothing_behind(tmp_path, columns, settings, sentence):

@@ -205,6 +205,8 @@ class TableInputs(Inputs):
                 numbers.append(NumberColumn(name, width, mean, deviation or 1.0))
                 width += 2
             else:
+                if name not in as_names:
+                    _refuse_numbers(name, texts)
                 column = _with_texts(CategoryColumn(name, width), width + 1, texts, holders, most)
                 categories.append(column)
                 width += 1 + len(column.known)
@@ -415,6 +417,17 @@ def _floats(texts: Sequence[str], any_missing: bool = False) -> np.ndarray | Non
     if not np.isfinite(numbers[there]).all() or not (there.any() or any_missing):
         return None
     return numbers
+
+
+def _refuse_numbers(name: str, texts: Sequence[str]) -> None:
+    """Refuse a column of texts most of which are numbers: the others are mistakes."""
+    given = [text for text in texts if text]
+    wrong = [text for text in given if _floats([text]) is None]
+    if wrong and 2 * len(wrong) < len(given):
+        raise EngramError(
+            f"Column {name!r} is of numbers, but in one row it has {shown(wrong[0])}: correct it, "
+            f"or take the column for texts with --set categories={name}."
+        )
 
 
 @dataclass(frozen=True)
