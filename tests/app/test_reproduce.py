@@ -252,3 +252,22 @@ def test_what_is_searched_is_chosen_before_it_is_run(ask_study, study, tmp_path)
     assert ask_study(target)[2].startswith("Mine: 0 of 8 runs to do.")
     assert len(trained(tmp_path)) == 8
     assert ask_study(target, only="mega-ii")[2].startswith("Mine: 0 of 2 runs to do.")
+
+
+def test_a_study_with_a_table_writes_it_beside_the_store_and_keeps_what_was_chosen(
+    ask_study, study, tmp_path
+):
+    head = STUDY.split("[[runs]]")[0] + "table = true\n\n"
+    text = head + (
+        '[[runs]]\nbenchmark = "permuted-mnist"\nmethods = ["mega-i"]\nseeds = 1\n'
+        'tasks = 2\nsettings = { trace = "TRACE" }\neach = { lead = [0.1, 0.2] }\n'
+        "search = { epsilon = [0.1, 0.01] }\nsearch_seeds = 1\n"
+    )
+    code, out, _ = ask_study(study(text), only="lead=0.1")
+    assert code == 0
+    assert "Table: " in out
+    table = (tmp_path / "results" / "mine.md").read_text("utf-8")
+    assert "1 of 1 cells were run." in table  # two values of what is no memory: one line
+    with Store(tmp_path / "results" / "store.sqlite") as store:
+        (choice,) = store.choices()
+    assert choice.chosen == {"epsilon": 0.01}

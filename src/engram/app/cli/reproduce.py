@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,7 +53,8 @@ def reproduce(
     What has no data is named and left out. With ``dry_run`` nothing is run: it is listed. What the
     study says of a cluster, ``cluster`` may change. A ``network`` is for the runs that the study
     names none for; a file that it names one of is executed only if it is among those to ``trust``.
-    Where the study searches settings, it is run entry by entry, each one's search before its runs.
+    Where the study searches settings, it is run entry by entry, each one's search before its runs;
+    on a GPU, whose runs are short beside the start of a worker, benchmark by benchmark.
     """
     if seeds is not None:
         runs.check_seeds(seeds)
@@ -80,7 +82,7 @@ def reproduce(
     command = _command(target, seeds, device, more)
     failed = False
     with runs.Store(store) as opened:
-        for part in _in_turn(study):
+        for part in _in_turn(study, place):
             keep_choices(part, opened, command)  # of a command that was stopped
             while units := _units(part, opened, place, seeds, where):
                 with training(units, checkpoint_every, where) as listener:
@@ -107,11 +109,14 @@ def reproduce(
     return 1 if failed or absent else 0
 
 
-def _in_turn(study: Study) -> list[Study]:
+def _in_turn(study: Study, device: str) -> list[Study]:
     """Return the parts of a study that are run one after the other: all, if nothing is searched."""
     if not any(entry.search for entry in study.runs):
         return [study]
-    return [replace(study, runs=(entry,)) for entry in study.runs]
+    if device == "cpu":
+        return [replace(study, runs=(entry,)) for entry in study.runs]
+    alike = groupby(study.runs, key=lambda entry: entry.benchmark)
+    return [replace(study, runs=tuple(entries)) for _, entries in alike]
 
 
 def _units(

@@ -247,39 +247,46 @@ def save_pdf(found: Sequence[Cell], path: Path) -> None:
     done = [cell for cell in found if cell.summary is not None]
     panels = list(dict.fromkeys(cell.benchmark for cell in done))
     methods = list(dict.fromkeys(cell.method for cell in done))
+    sizes = sorted({each.per_class for each in done if each.per_class})
     with rc_context({"pdf.fonttype": 42, "font.size": 8}):
-        figure = Figure(figsize=(max(3.4, 3.1 * len(panels)), 3.2), layout="constrained")
+        figure = Figure(figsize=(max(3.4, 3.1 * len(panels)), 3.8), layout="constrained")
         FigureCanvasPdf(figure)
         for place, benchmark in enumerate(panels):
             axes = figure.add_subplot(1, len(panels), place + 1)
-            axes.set_xscale("log")
-            for method, memory, points in _lines(done, benchmark):
-                colour = _COLOURS[methods.index(method) % len(_COLOURS)]
-                number = methods.index(method)
-                label = method if memory == "none" else f"{method}, {memory}"
+            lines = list(_lines(done, benchmark))
+            for number, (method, memory, points) in enumerate(lines):
+                which = methods.index(method)
+                colour = _COLOURS[which % len(_COLOURS)]
                 means, errors = [each[1] for each in points], [each[2] for each in points]
                 if memory == "none":
-                    axes.axhline(means[0], color=colour, linestyle=":", label=label)
+                    axes.axhline(means[0], color=colour, linestyle=":", label=method)
                     continue
+                aside = 0.5 * ((number + 0.5) / len(lines) - 0.5)  # so that no bar hides another
                 axes.errorbar(
-                    [each[0] for each in points],
+                    [sizes.index(each[0]) + aside for each in points],
                     means,
                     errors,
                     color=colour,
-                    marker=_MARKERS[number % len(_MARKERS)],
+                    marker=_MARKERS[which % len(_MARKERS)],
                     linestyle="--" if memory == "ring" else "-",
                     fillstyle="none" if memory == "ring" else "full",
                     markersize=4,
                     capsize=2,
-                    label=label,
+                    label=f"{method}, {memory}",
                 )
-            sizes = sorted({each.per_class for each in done if each.per_class})
-            axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
-            axes.set_xticks([], minor=True)
-            axes.set_title(next(each.title for each in done if each.benchmark == benchmark))
+            axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+            axes.set_xlim(-0.5, max(len(sizes), 1) - 0.5)
+            title = next(each.title for each in done if each.benchmark == benchmark)
+            axes.set_title(title.replace(", ", "\n", 1), fontsize=8)
             axes.set_xlabel("examples remembered of each class of each task")
-            axes.set_ylabel("average accuracy, %")
-            axes.legend(frameon=False, fontsize=6)
+            axes.set_ylabel("average accuracy, % (± standard error)")
+            axes.legend(
+                frameon=False,
+                fontsize=6,
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.2),
+                ncols=2,
+            )
         with whole_file(path) as part:
             figure.savefig(part, format="pdf", metadata={"CreationDate": None})
 
@@ -308,12 +315,12 @@ def write_table(study: Study, store: runs.Store, folder: Path) -> list[Path]:
         ".md": f"# {study.title}\n\n{_FACTS}\n\n{markdown(found)}\n",
         ".csv": as_csv(found),
     }
-    written = list[Path]()
+    written, name = list[Path](), Path(study.name).name  # of a study of one's own it is a path
     for ending, text in texts.items():
-        written.append(folder / f"{study.name}{ending}")
+        written.append(folder / f"{name}{ending}")
         with whole_file(written[-1]) as part:
             part.write_text(text, "utf-8")
     if any(cell.summary is not None for cell in found):
-        written.append(folder / f"{study.name}.pdf")
+        written.append(folder / f"{name}.pdf")
         save_pdf(found, written[-1])
     return written
