@@ -261,6 +261,7 @@ def test_the_outputs_of_a_class_that_has_not_come_are_as_they_were_drawn(boundar
         ({"target": "rent", "target_kind": "labels"}, "target must be of yes and no"),
         ({"target": "rent", "target_kind": "number"}, "no value of target_kind 'number'"),
         ({"target": "rent", "target_kind": "classes"}, "--set target_kind=numbers"),
+        ({"target": "rent,dog", "target_kind": "classes"}, "one column .*; for several give --set"),
         ({"target": ""}, "target must name the column to predict"),
     ],
 )

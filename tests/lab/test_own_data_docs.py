@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from own_worlds import write_class, write_csv, write_photos
+from safetensors.torch import save_file
 
 from engram.lab.methods import MethodSettings
+from engram.lab.networks.plain import PlainMLP
 from engram.lab.protocol import settings_help, specify
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +39,7 @@ def place(tmp_path, monkeypatch):
     rents = [[2020 + row % 3, row, 2 * row, "yn"[row % 2], row % 2] for row in range(60)]
     rents = [[*row[:3], {"y": "yes", "n": "no"}[row[3]], row[4]] for row in rents]
     write_csv(tmp_path / "rent.csv", ["year", "rent", "bill", "garden", "furnished"], rents)
-    pixels = [[row, row % 3, row % 10, row % 3] for row in range(60)]
+    pixels = [[row, row % 3, row % 10, row % 3] for row in range(240)]
     write_csv(tmp_path / "digits.csv", ["a", "b", "digit", "lesson"], pixels)
     torch.save({}, tmp_path / "before.safetensors")  # which is read when a run begins
 
@@ -60,6 +62,24 @@ def test_every_command_is_accepted(command):
         known = {item.name for item in settings_help(benchmark, method)} & {*settings}
         mine = {key: settings[key] for key in known}
         assert specify(benchmark, method, overrides=mine, passes=passes).tasks > 1
+
+
+RUNNABLE = [command for command in COMMANDS if "resnet18-imagenet" not in command]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUNNABLE)
+@pytest.mark.usefixtures("place")
+def test_every_command_prints_a_table_of_its_methods(command, engram):
+    inputs = 2 + len("OBT") + 1  # price, visits, and the cities: these and others
+    torch.manual_seed(0)
+    save_file(PlainMLP((inputs,), 2, width=8).state_dict(), "before.safetensors")
+    small = [] if "size=" in command or "folder:" not in command else ["--set", "size=16"]
+    found = engram("run", *shlex.split(command), *small, "--set", "batch_size=4", seeds=1)
+    assert found.code == 0, found.err
+    assert re.search(r"average (accuracy|R²|F1) %", found.out)
+    for method in {"van", "er", "mega-ii", "a-gem"} & {*command.split()}:
+        assert re.search(rf"(?m)^ {method} .* +\d", found.out), method
 
 
 def test_the_page_names_every_setting():

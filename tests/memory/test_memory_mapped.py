@@ -146,6 +146,7 @@ def test_a_folder_is_of_one_memory_at_a_time(tmp_path):
     (tmp_path / "full" / "x").touch()
     with pytest.raises(EngramError, match="is not empty"):
         MappedStorage(tmp_path / "full")
+    assert [each.name for each in (tmp_path / "full").iterdir()] == ["x"]
     with pytest.raises(EngramError, match="cannot be used"):
         MappedStorage(tmp_path / "full" / "x")
     with pytest.raises(EngramError, match="cannot be used"):

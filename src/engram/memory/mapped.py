@@ -41,14 +41,10 @@ class MappedStorage(TensorStorage):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__("cpu")
+        if _LOCK not in (found := _names(folder)):  # write nothing into what is somebody else's
+            _refuse_used(folder, found)
         self._enter(folder)
-        found = {path.name for path in self.folder.iterdir()} - {_LOCK}
-        if MEMORY in found:
-            raise EngramError(
-                f"The folder {str(self.folder)!r} holds a memory already; open it by Memory.load."
-            )
-        if found:
-            raise EngramError(f"The folder {str(self.folder)!r} is not empty; give a new one.")
+        _refuse_used(folder, _names(folder))
 
     def _enter(self, folder: str | os.PathLike[str]) -> None:
         try:
@@ -236,6 +232,22 @@ class MappedStorage(TensorStorage):
     def _parts(self) -> dict[str, Any]:
         own = ("folder", "_lock_file", "_process", "_changed", "_files", "_new_files")
         return {name: part for name, part in super()._parts().items() if name not in own}
+
+
+def _names(folder: str | os.PathLike[str]) -> set[str]:
+    """Return what is in a folder: nothing, where it is none."""
+    with suppress(OSError, TypeError, ValueError):
+        return {path.name for path in Path(folder).iterdir()}
+    return set()
+
+
+def _refuse_used(folder: str | os.PathLike[str], found: set[str]) -> None:
+    if MEMORY in found:
+        raise EngramError(
+            f"The folder {str(folder)!r} holds a memory already; open it by Memory.load."
+        )
+    if found - {_LOCK}:
+        raise EngramError(f"The folder {str(folder)!r} is not empty; give a new one.")
 
 
 class _LockFile:

@@ -203,6 +203,12 @@ def _inputs(columns: Columns, settings: TableSettings) -> Columns:
     named = {"target": _targets(settings)} | named
     if len(set(named["target"])) < len(named["target"]):
         raise EngramError(f"target must name every column once, not {settings.target!r}.")
+    several = settings.target not in columns and {*_listed(settings.target)} <= {*columns}
+    if several and settings.target_kind == "classes":
+        raise EngramError(
+            f"target must be one column for target_kind=classes, not {settings.target!r}; for "
+            "several give --set target_kind=labels or numbers."
+        )
     for setting_, names in named.items():
         for name in names:
             if name and name not in columns:
