@@ -186,6 +186,20 @@ def test_a_large_half_precision_gradient_is_widened_piece_by_piece():
     assert mix.gram.tolist() == [[91, 56], [56, 91]]
 
 
+@pytest.mark.usefixtures("_place")
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_large_gradient_is_multiplied_piece_by_piece(count):
+    """What is at both sides of any piece's end counts, and counts once."""
+    length = 2**18 + 5
+    whole = torch.zeros(count, length)
+    ends = torch.arange(2**13, length, 2**13)
+    places = torch.cat([ends - 1, ends, torch.tensor([0, length - 1])])
+    whole[:, places] = torch.arange(1.0, 1 + count).unsqueeze(1)
+    mix, _ = mixed([[row, row[:3]] for row in whole], Given([1.0] * count), [(length,), (3,)])
+    flat = torch.cat([whole, whole[:, :3]], 1)
+    assert mix.gram.tolist() == (flat @ flat.T).tolist()
+
+
 LAYOUTS = [
     lambda each: each,
     lambda each: each.contiguous(memory_format=torch.channels_last),
@@ -215,6 +229,18 @@ def test_gradients_in_any_layout_are_multiplied_element_by_element(sizes, dtype)
     mixed = torch.stack([each.grad for each in parameters]).double()
     expected = 0.5 * whole[0].double() - 2 * whole[1].double()
     torch.testing.assert_close(mixed, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.usefixtures("_place")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_single_gradient_in_any_layout(layout):
+    given = [layout(torch.randn(3, 4, 5, 2)) for _ in range(2)]
+    parameter = nn.Parameter(layout(torch.zeros(3, 4, 5, 2)))
+    mixer = engram.GradientMixer(torch.optim.SGD([parameter], lr=0.1), Given([0.5, -2.0]))
+    for own, name in zip(given, ("current", "memory"), strict=True):
+        mixer.backward((parameter * own).sum(), row=name, value=1.0)
+    flat = torch.stack([own.flatten() for own in given]).double()
+    torch.testing.assert_close(mixer.mix().gram.double(), flat @ flat.T, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.usefixtures("_place")

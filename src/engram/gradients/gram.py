@@ -10,10 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.errors import EngramError
@@ -32,6 +33,7 @@ _PIECE = 2**22  # elements of a half-precision gradient that are widened at a ti
 # Elements of a row that are put together, at least and at most: on a GPU each call is a launch, or
 # several, and on a CPU copies cost more than calls.
 _BUCKET = 2**12, 2**22
+_CACHED = 2**18  # elements, of all rows together, that a core of a CPU keeps at hand
 _MOST_ROWS = 128  # of which a kernel forms all dot products
 _CODES = {torch.float32: "f", torch.float64: "d"}
 _ONE = {dtype: torch.ones(1, dtype=dtype, device="cpu") for dtype in _CODES}
@@ -99,6 +101,10 @@ class GradientRows:
             numbers: list[list[float]] = self.gram().tolist()
             return numbers
         arrays = [[each.numpy() for each in row] for row in self._plain]
+        if max(map(len, arrays[0]), default=0) > _CACHED:
+            arrays = [
+                [piece for each in row for piece in _pieces(each, len(arrays))] for row in arrays
+            ]
         # numpy's product is a number at once, where torch's is a tensor first; and vdot warns of
         # nothing, as dot does: beyond the range it is an infinity, and the rule says what follows.
         products = _dot_products(arrays, np.vdot)
@@ -234,7 +240,10 @@ def _by_kernel(columns: Sequence[Sequence[Tensor]]) -> Tensor | None:
     if len(vectors) > 1:
         joined = torch.cat([each for row in zip(*vectors, strict=True) for each in row])
         return kernels.gram(joined.view(1, count, -1))[0]
-    return kernels.gram_apart(*vectors[0]) if count == 2 else None
+    if count > 2:
+        return None
+    current, reference = (each.contiguous() for each in vectors[0])  # a vector may have holes
+    return kernels.gram_apart(current, reference)
 
 
 def _as_vectors(column: Sequence[Tensor]) -> list[Tensor]:
@@ -243,6 +252,8 @@ def _as_vectors(column: Sequence[Tensor]) -> list[Tensor]:
     It is that of the first one's memory, so that it is not copied if it has no holes.
     """
     first = column[0]
+    if first.dim() == 1:
+        return [*column]
     if first.is_contiguous():
         return [each.view(-1) if each.is_contiguous() else each.reshape(-1) for each in column]
     order = sorted(range(first.dim()), key=first.stride, reverse=True)
@@ -282,6 +293,13 @@ def _dot_products(
     columns, count = zip(*rows, strict=True), len(pairs)
     products = [dot(column[i], column[j]) for column in columns for i, j in pairs]
     return [products[place::count] for place in range(count)]
+
+
+def _pieces(vector: NDArray[Any], rows: int) -> Iterator[NDArray[Any]]:
+    """Yield parts of a large vector that are in the cache for all products with the other rows'."""
+    size = max(_CACHED // 8, _CACHED // rows)
+    for start in range(0, len(vector) or 1, size):
+        yield vector[start : start + size]
 
 
 def _symmetric(entries: Sequence[_Entry], size: int) -> list[list[_Entry]]:
