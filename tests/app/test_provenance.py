@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import engram
+from engram.app.runs import stamp
 
 PACKAGE = Path(engram.__file__).parent
 ASK = "from engram.app.runs import stamp; print(stamp('engram', gpu={gpu})['versions'])"
@@ -72,3 +73,14 @@ def test_the_kernels_are_named_for_a_gpu_alone(checkout, tmp_path):
         file.write("# Changed.\n")
     assert made_with(both, gpu=True)["kernels"] != before
     assert made_with(both, gpu=True)["torch"]
+
+
+def test_packages_are_not_read_anew_for_every_result(monkeypatch):
+    """A driver stamps thousands of them, and torch's metadata takes half a millisecond."""
+    first = stamp("engram")
+
+    def read(_):
+        raise AssertionError("it was read again")
+
+    monkeypatch.setattr("importlib.metadata.distribution", read)
+    assert stamp("engram")["versions"] == first["versions"]

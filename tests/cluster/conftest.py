@@ -2,10 +2,12 @@
 
 import importlib.util
 import os
+import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from processes_of import OURS
+from processes_of import OURS, alive, ours, pids, until
 
 HERE = Path(__file__).parent
 INSTALLED = all(map(importlib.util.find_spec, ("ray", "submitit")))
@@ -28,32 +30,53 @@ ENVIRONMENT = {
 }
 
 
+@contextmanager
+def place_of_its_own():
+    """Yield a folder for what Ray writes, with a short name: there are sockets in it.
+
+    It goes with all of Ray's processes, and so do those of tests that were killed before.
+    """
+    place = Path(f"/tmp/engram-ray-{os.getpid()}")
+    for left in place.parent.glob("engram-ray-*"):
+        if not alive(int(left.name.rpartition("-")[2])):
+            shutil.rmtree(left, ignore_errors=True)
+    place.mkdir(0o700)
+    try:
+        yield place
+    finally:
+        until(lambda: not [pid for pid in pids() if ours(pid)])
+        shutil.rmtree(place)
+
+
 @pytest.fixture(scope="session")
 def ray_cluster():
     """A cluster of two nodes with two CPUs each, beside a head that trains nothing."""
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)
-    from ray.cluster_utils import Cluster
+    with place_of_its_own() as place, pytest.MonkeyPatch.context() as patch:
+        for name, value in {**ENVIRONMENT, "RAY_TMPDIR": str(place)}.items():
+            patch.setenv(name, value)
+        from ray.cluster_utils import Cluster
 
-    started = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
-    )
-    started.engram_nodes = [started.add_node(num_cpus=2) for _ in range(2)]
-    yield started
-    started.shutdown()
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        started = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+        )
+        try:
+            started.engram_nodes = []
+            yield with_two_nodes(started)
+        finally:
+            started.shutdown()
+
+
+def with_two_nodes(cluster):
+    """Return the cluster with both of its nodes: a test may have killed one."""
+    while len(cluster.engram_nodes) < 2:
+        cluster.engram_nodes.append(cluster.add_node(num_cpus=2))
+    return cluster
 
 
 @pytest.fixture
 def two_nodes(ray_cluster):
-    """The cluster with both of its nodes: another test may have killed one."""
-    while len(ray_cluster.engram_nodes) < 2:
-        ray_cluster.engram_nodes.append(ray_cluster.add_node(num_cpus=2))
-    return ray_cluster
+    """The cluster with both of its nodes."""
+    return with_two_nodes(ray_cluster)
 
 
 @pytest.fixture

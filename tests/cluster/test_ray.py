@@ -139,8 +139,10 @@ def test_data_that_workers_have_not_travels_with_the_work(cluster, table, tmp_pa
 
 
 def test_no_cluster_is_one_sentence(tmp_path, table, ray_cluster):  # noqa: ARG001
+    before = dict(os.environ)
     with pytest.raises(EngramError, match=r"No Ray cluster can be used at '127\.0\.0\.1:1'"):
         trained(grid(table), 1, tmp_path / "s.sqlite", cluster=Cluster("ray:127.0.0.1:1"))
+    assert dict(os.environ) == before
 
 
 def test_a_token_that_is_missing_is_one_sentence(table, tmp_path, ray_cluster):

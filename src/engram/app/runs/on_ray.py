@@ -69,10 +69,10 @@ class RayTransport:
 
     def _connect(self) -> None:
         address = self._cluster.where or os.environ.get("RAY_ADDRESS") or "auto"
-        os.environ.setdefault(_ATTEMPTS, "1")  # of half a minute; Ray's own usual are twenty
         try:
             _check_reachable(address)
-            self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            with _one_attempt():
+                self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (self._ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
             reason = printable(str(error)).partition(". ")[0][:160].rstrip(".")
             raise EngramError(
@@ -238,6 +238,21 @@ def _sentence(error: BaseException) -> str:
     reasons = [line for line in lines if "error" in line.lower() or "died" in line.lower()]
     text = printable((reasons or lines or ["its actor is gone"])[-1])
     return f"The worker was lost: {text[:160].rstrip('. ')}."
+
+
+@contextmanager
+def _one_attempt() -> Iterator[None]:
+    """Let Ray try once to reach a cluster, for half a minute, unless the user says how often.
+
+    Its own usual are twenty times. What this process does with Ray afterwards is not our business.
+    """
+    given = os.environ.get(_ATTEMPTS)
+    os.environ[_ATTEMPTS] = given or "1"
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[_ATTEMPTS]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from engram import __version__
 
 _COMMIT = "ENGRAM_COMMIT"  # for a copy of a checkout without its history
 _PATIENCE = 10.0  # seconds for git
+_version = cache(version)  # of an installed package: reading that of torch takes its time
 
 
 def made_with(*, gpu: bool = False) -> dict[str, str]:
@@ -28,7 +29,7 @@ def made_with(*, gpu: bool = False) -> dict[str, str]:
     made = {
         "engram": __version__,
         "python": platform.python_version(),
-        "torch": version("torch"),
+        "torch": _version("torch"),
     }
     if (commit := source_commit()) is not None:
         made["commit"] = commit
