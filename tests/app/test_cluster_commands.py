@@ -66,6 +66,7 @@ def test_a_mistake_is_told_with_its_line(read, was, is_now, line, sentence):
         (["--executor", "rey"], "There is no executor 'rey'; valid are local, ray[:ADDRESS]"),
         (["--workers", "3"], "are for an executor that is not local"),
         (["--executor", "slurm", "--workers", "2"], "give it with --shared"),
+        (["--executor", "ray://10.0.0.5:10001"], "is the address of Ray's client: give that of"),
         (["--executor", "slurm", "--slurm", "account"], "--slurm takes KEY=VALUE, not 'account'"),
         (["--slurm", "time=9", "--slurm", "time=5"], "--slurm gives 'time' twice"),
     ],

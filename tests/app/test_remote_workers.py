@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_laboratory import unit_of
@@ -17,6 +18,7 @@ from fake_laboratory import unit_of
 from engram.app.runs import Checkpoints, Cluster, Store, execute, plan_units
 from engram.app.runs.agent import Agent, Hello, Orders, Said, versions
 from engram.app.runs.checkpoints import claim
+from engram.app.runs.on_ray import RayTransport
 from engram.app.runs.on_slurm import SlurmWorker
 from engram.app.runs.remote import Away, Gone, RemotePool
 from engram.app.runs.worker import Advanced, Began, Died, Finished, Lost, Stopped, Unfit
@@ -240,6 +242,62 @@ def test_no_room_is_one_sentence():
         pass
 
 
+class SilentRay:
+    """A Ray cluster in which nobody answers, and which may forget a driver's node."""
+
+    def __init__(self):
+        self.begun, self.ended, self.alive, self.actors = 0, 0, True, 0
+        self.exceptions = SimpleNamespace(RayError=ValueError, OutOfMemoryError=ValueError)
+
+    def is_initialized(self):
+        return False
+
+    def init(self, **_):
+        self.begun += 1
+        self.alive = True
+
+    def shutdown(self):
+        self.ended += 1
+
+    def nodes(self):
+        return [{"NodeID": "mine", "Alive": self.alive}, {"NodeID": "other", "Alive": True}]
+
+    def get_runtime_context(self):
+        return SimpleNamespace(get_node_id=lambda: "mine")
+
+    def wait(self, refs, **_):
+        return [], refs
+
+    def remote(self, **_):
+        return lambda _: SimpleNamespace(remote=self._actor)
+
+    def _actor(self, _):
+        self.actors += 1
+        return SimpleNamespace(hello=SimpleNamespace(remote=object))
+
+    def kill(self, actor, **_):
+        del actor
+        self.actors -= 1
+
+
+def test_a_driver_that_the_cluster_has_given_up_connects_again(monkeypatch):
+    """No worker would ever be started for it, though the others are there again."""
+    ray = SilentRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("engram.app.runs.on_ray._SILENT", -1.0)
+    with RayTransport(Cluster("ray:auto"), Orders(b"", "cpu")) as transport:
+        keys = transport.start(2)
+        assert (transport.receive(), ray.begun) == ([], 1)  # the cluster may be full
+        ray.alive = False
+        gone = transport.receive()
+        assert [key for key, _ in gone] == keys
+        assert {news.reason for _, news in gone} == {"The cluster had given up the driver's node."}
+        assert (ray.begun, ray.ended) == (2, 1)
+        assert not {*transport.start(2)} & {*keys}
+        assert transport.receive() == []
+    assert ray.ended == 2
+
+
 class Here(Mail):
     """A transport to agents in this process, whose workers are real processes."""
 
@@ -354,6 +412,26 @@ def test_a_run_that_gets_further_each_time_may_lose_any_number_of_machines(
     arguments = {"device": "cpu", "command": "c", "listener": Heard(), "cluster": cluster}
     assert execute(units, store, laboratory.run, **arguments) == failures
     assert len(store.rows()) == 1 - failures
+
+
+def test_what_has_come_is_stored_whatever_ends_the_work(laboratory, specs, store, monkeypatch):
+    """Results wait for each other while storing takes long; an error must not lose them."""
+    monkeypatch.setattr("engram.app.runs.executor._STORING", 1e9)
+    units = plan_units([specs()], range(3), store, device="cpu")
+    done = [Finished(laboratory.run(*zip(*unit.runs, strict=True))) for unit in units[:2]]
+
+    class Failing(ScriptedPool):
+        def poll(self):
+            if not self._events:
+                raise EngramError("No worker is left.")
+            return super().poll()
+
+    monkeypatch.setattr(Scripted, "open", lambda *_: Failing(done))
+    cluster = Scripted("slurm", workers=1, shared=store.path.parent)
+    arguments = {"device": "cpu", "command": "c", "listener": Heard(), "cluster": cluster}
+    with pytest.raises(EngramError, match="No worker is left"):
+        execute(units, store, laboratory.run, **arguments)
+    assert sorted(row.seed for row in store.rows()) == [0, 1]
 
 
 def test_a_run_is_stored_once_whoever_computes_it(specs, store, make_row, laboratory):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from processes_of import OURS, alive, ours, pids, until
+from processes_of import OURS, alive
 
 HERE = Path(__file__).parent
 INSTALLED = all(map(importlib.util.find_spec, ("ray", "submitit")))
@@ -34,7 +34,7 @@ ENVIRONMENT = {
 def place_of_its_own():
     """Yield a folder for what Ray writes, with a short name: there are sockets in it.
 
-    It goes with all of Ray's processes, and so do those of tests that were killed before.
+    It is removed with what is in it, and so are those of tests that were killed.
     """
     place = Path(f"/tmp/engram-ray-{os.getpid()}")
     for left in place.parent.glob("engram-ray-*"):
@@ -44,8 +44,7 @@ def place_of_its_own():
     try:
         yield place
     finally:
-        until(lambda: not [pid for pid in pids() if ours(pid)])
-        shutil.rmtree(place)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +58,8 @@ def ray_cluster():
         started = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
         )
+        started.engram_nodes = []
         try:
-            started.engram_nodes = []
             yield with_two_nodes(started)
         finally:
             started.shutdown()

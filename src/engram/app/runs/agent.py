@@ -68,7 +68,7 @@ def versions() -> dict[str, str]:
     """Return what must be the same on a worker as on the driver, for the same bits."""
     return {
         "engram": __version__,
-        "its source": package_digest(),
+        "engram's source": package_digest(),
         "python": platform.python_version(),
         "torch": version("torch").partition("+")[0],  # a driver without a GPU has another build
     }

@@ -77,6 +77,11 @@ class Cluster:
             )
         if self.slurm and self.kind != "slurm":
             raise EngramError("slurm options are for the executor slurm.")
+        if self.kind == "ray" and (self.where or "").startswith("//"):
+            raise EngramError(
+                f"{shown(self.executor)} is the address of Ray's client: give that of the cluster, "
+                "such as ray:10.0.0.5:6379."
+            )
         if self.kind == "slurm":
             self._check_slurm()
         package = _PACKAGES.get(self.kind)

@@ -242,7 +242,7 @@ def execute(
                     work.stop()
                     pool.stop()
                 work.handle(events)
-        except KeyboardInterrupt:
+        except BaseException:  # whoever is gone, what has come is not lost
             work.store_finished()
             raise
         work.store_finished()

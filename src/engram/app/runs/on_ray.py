@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from engram.app.runs.shipping import unpacked
 from engram.errors import EngramError
 
 _LONG = 10.0  # seconds that a worker waits for news before it says that there are none
+_SILENT = 3 * _LONG  # without an answer of any worker, Ray is asked whether it still knows us
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # to reach the cluster, whatever Ray calls it
 _THREADS = 4  # of an actor: one waits for news while others take a unit, or a stop
 
@@ -40,6 +42,7 @@ class RayTransport:
         self._asked: dict[Any, Hashable] = {}  # what news are waited for of whom
         self._number = 0
         self._mine = False  # whether Ray was begun here
+        self._heard = time.monotonic()  # when any worker last answered
 
     def __enter__(self) -> RayTransport:
         self._streams = sys.stdout, sys.stderr
@@ -59,7 +62,7 @@ class RayTransport:
             if not ray.is_initialized():
                 self._connect()
                 self._mine = True
-        self._orders = replace(self._orders, parcels=self._shipped())
+        self._ship()
         self._actor = ray.remote(
             num_cpus=1,
             num_gpus=self._cluster.gpus_per_worker,
@@ -71,7 +74,7 @@ class RayTransport:
         address = self._cluster.where or os.environ.get("RAY_ADDRESS") or "auto"
         try:
             _check_reachable(address)
-            with _one_attempt():
+            with _one_attempt(), _native_output_muted():
                 self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (self._ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
             reason = printable(str(error)).partition(". ")[0][:160].rstrip(".")
@@ -80,11 +83,12 @@ class RayTransport:
                 "one; one that has a token expects it from this machine too."
             ) from None
 
-    def _shipped(self) -> tuple[Any, ...]:
+    def _ship(self) -> None:
         """Put what is to travel into the object store, which brings it to each node once."""
-        return tuple(
+        parcels = tuple(
             replace(each, source=self._ray.put(each.source)) for each in self._orders.parcels
         )
+        self._shipped = replace(self._orders, parcels=parcels)
 
     def __exit__(
         self,
@@ -95,14 +99,17 @@ class RayTransport:
         for key in list(self._actors):
             self.end(key)
         if self._mine:
-            with (
-                _signals_kept(),
-                Path(os.devnull).open("w") as nowhere,
-                redirect_stdout(nowhere),  # it prints what its threads have held back
-                redirect_stderr(nowhere),
-            ):
-                self._ray.shutdown()
+            self._disconnect()
         sys.stdout, sys.stderr = self._streams
+
+    def _disconnect(self) -> None:
+        with (
+            _signals_kept(),
+            Path(os.devnull).open("w") as nowhere,
+            redirect_stdout(nowhere),  # it prints what its threads have held back
+            redirect_stderr(nowhere),
+        ):
+            self._ray.shutdown()
 
     def room(self) -> int:
         """Return how many workers the cluster's nodes have the CPUs and GPUs for."""
@@ -114,7 +121,7 @@ class RayTransport:
         keys: list[Hashable] = list(range(self._number, self._number + count))
         self._number += count
         for key in keys:
-            actor = self._actor.remote(self._orders)
+            actor = self._actor.remote(self._shipped)
             self._actors[key] = actor
             self._asked[actor.hello.remote()] = key
         return keys
@@ -126,6 +133,12 @@ class RayTransport:
     def receive(self) -> list[tuple[Hashable, News]]:
         """Return what actors have answered, and ask them again."""
         ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=TICK)
+        if ready:
+            self._heard = time.monotonic()
+        elif time.monotonic() - self._heard > _SILENT:
+            self._heard = time.monotonic()
+            if not self._known():
+                return self._begun_anew()
         if ready and len(self._asked) > 1:
             ready, _ = self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
         news: list[tuple[Hashable, News]] = []
@@ -134,6 +147,28 @@ class RayTransport:
             if key in self._actors:
                 news += [(key, each) for each in self._answer(key, asked)]
         return news
+
+    def _known(self) -> bool:
+        """Whether the cluster takes our own node for alive: it ends all workers of another."""
+        mine = self._ray.get_runtime_context().get_node_id()
+        return any(node["Alive"] for node in self._ray.nodes() if node["NodeID"] == mine)
+
+    def _begun_anew(self) -> list[tuple[Hashable, News]]:
+        """Connect once more, and return that all workers are gone.
+
+        Our machine, or the way to it, was away for a while, and no worker is started for us.
+        """
+        gone = Gone("The cluster had given up the driver's node.")
+        if not self._mine:
+            raise EngramError(f"{gone.reason} Connect to it again, and give the same command.")
+        lost = list(self._actors)
+        self._actors.clear()
+        self._asked.clear()
+        self._disconnect()
+        with _signals_kept():
+            self._connect()
+        self._ship()
+        return [(key, gone) for key in lost]
 
     def _answer(self, key: Hashable, asked: Any) -> list[News]:  # noqa: ANN401
         errors = self._ray.exceptions
@@ -236,7 +271,7 @@ def _sentence(error: BaseException) -> str:
     """Return what Ray says of a dead actor, in one short sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reasons = [line for line in lines if "error" in line.lower() or "died" in line.lower()]
-    text = printable((reasons or lines or ["its actor is gone"])[-1])
+    text = printable((reasons or lines or ["its actor is gone"])[-1]).partition(". ")[0]
     return f"The worker was lost: {text[:160].rstrip('. ')}."
 
 
@@ -253,6 +288,19 @@ def _one_attempt() -> Iterator[None]:
     finally:
         if given is None:
             del os.environ[_ATTEMPTS]
+
+
+@contextmanager
+def _native_output_muted() -> Iterator[None]:
+    """Do without what Ray's own libraries write on this process's stderr: errors say it too."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextmanager
