@@ -18,13 +18,14 @@ from typing import Any, TextIO, cast
 
 from engram.app.runs.agent import Agent, Orders, Said
 from engram.app.runs.cluster import Cluster
-from engram.app.runs.remote import TICK, Gone, News
+from engram.app.runs.remote import TICK, Away, Gone, News
 from engram.app.runs.rows import printable
 from engram.app.runs.shipping import unpacked
 from engram.errors import EngramError
 
 _LONG = 10.0  # seconds that a worker waits for news before it says that there are none
 _SILENT = 3 * _LONG  # without an answer of any worker, Ray is asked whether it still knows us
+_OWNER = "owner has died"  # as Ray says of a worker whose driver it has given up
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # to reach the cluster, whatever Ray calls it
 _THREADS = 4  # of an actor: one waits for news while others take a unit, or a stop
 
@@ -42,7 +43,7 @@ class RayTransport:
         self._asked: dict[Any, Hashable] = {}  # what news are waited for of whom
         self._number = 0
         self._mine = False  # whether Ray was begun here
-        self._heard = time.monotonic()  # when any worker last answered
+        self._answered = time.monotonic()  # when any worker last answered
 
     def __enter__(self) -> RayTransport:
         self._streams = sys.stdout, sys.stderr
@@ -120,11 +121,14 @@ class RayTransport:
         """Ask Ray for actors, and each for its hello."""
         keys: list[Hashable] = list(range(self._number, self._number + count))
         self._number += count
+        self._ask_for(keys)
+        return keys
+
+    def _ask_for(self, keys: list[Hashable]) -> None:
         for key in keys:
             actor = self._actor.remote(self._shipped)
             self._actors[key] = actor
             self._asked[actor.hello.remote()] = key
-        return keys
 
     def send(self, key: Hashable, number: int, payload: bytes, *, fresh: bool) -> None:
         """Send a unit; that it does not arrive is found out by asking for news."""
@@ -134,18 +138,18 @@ class RayTransport:
         """Return what actors have answered, and ask them again."""
         ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=TICK)
         if ready:
-            self._heard = time.monotonic()
-        elif time.monotonic() - self._heard > _SILENT:
-            self._heard = time.monotonic()
+            self._answered = time.monotonic()
+        elif time.monotonic() - self._answered > _SILENT:
+            self._answered = time.monotonic()
             if not self._known():
                 return self._begun_anew()
         if ready and len(self._asked) > 1:
             ready, _ = self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
         news: list[tuple[Hashable, News]] = []
         for asked in ready:
-            key = self._asked.pop(asked)
+            key = self._asked.pop(asked, None)
             if key in self._actors:
-                news += [(key, each) for each in self._answer(key, asked)]
+                news += self._answer(key, asked)
         return news
 
     def _known(self) -> bool:
@@ -154,32 +158,36 @@ class RayTransport:
         return any(node["Alive"] for node in self._ray.nodes() if node["NodeID"] == mine)
 
     def _begun_anew(self) -> list[tuple[Hashable, News]]:
-        """Connect once more, and return that all workers are gone.
+        """Connect once more, and ask for all workers again.
 
         Our machine, or the way to it, was away for a while, and no worker is started for us.
         """
-        gone = Gone("The cluster had given up the driver's node.")
+        reason = "The cluster had given up the driver's node."
         if not self._mine:
-            raise EngramError(f"{gone.reason} Connect to it again, and give the same command.")
-        lost = list(self._actors)
+            raise EngramError(f"{reason} Connect to it again, and give the same command.")
+        keys = list(self._actors)
         self._actors.clear()
         self._asked.clear()
         self._disconnect()
         with _signals_kept():
             self._connect()
         self._ship()
-        return [(key, gone) for key in lost]
+        self._ask_for(keys)
+        return [(key, Away(reason)) for key in keys]
 
-    def _answer(self, key: Hashable, asked: Any) -> list[News]:  # noqa: ANN401
+    def _answer(self, key: Hashable, asked: Any) -> list[tuple[Hashable, News]]:  # noqa: ANN401
         errors = self._ray.exceptions
         try:
             answer: list[News] = self._ray.get(asked)
         except (errors.RayError, OSError) as error:
+            if _OWNER in str(error) and not self._known():
+                return self._begun_anew()
             # One that is only out of reach, for now, may have said what will not be said again.
             self.end(key)
-            return [Gone(_sentence(error), of_work=isinstance(error, errors.OutOfMemoryError))]
+            gone = Gone(_sentence(error), of_work=isinstance(error, errors.OutOfMemoryError))
+            return [(key, gone)]
         self._asked[self._actors[key].receive.remote(_LONG)] = key
-        return answer
+        return [(key, each) for each in answer]
 
     def stop(self, key: Hashable) -> None:
         """Let an actor have its unit saved."""
