@@ -252,3 +252,15 @@ def test_the_real_cifar(tmp_path, monkeypatch):
         assert sum(len(part.labels[0]) for part in stream.test(task)) == 500
     black = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
     np.testing.assert_allclose(stream.normalise(black)[0], -mean, rtol=0, atol=1e-6)
+
+
+def test_split_cifar_with_one_head_is_the_same_with_all_outputs_in_question():
+    one, many = build("class-incremental-cifar", seeds=(0, 1)), build("split-cifar", seeds=(0, 1))
+    mine, theirs = one.training_examples(1), many.training_examples(1)
+    assert torch.equal(mine.inputs, theirs.inputs)
+    assert torch.equal(mine.labels, theirs.labels)
+    assert one.batch(mine.inputs[:, :4], mine.labels[:, :4]).outputs is None
+    assert many.batch(mine.inputs[:, :4], mine.labels[:, :4]).outputs is not None
+    assert one.task_outputs(1) is None
+    told = specify("class-incremental-cifar", "er").settings
+    assert told == specify("split-cifar", "er").settings

@@ -121,3 +121,27 @@ def test_tuning_is_no_part_of_it(rows):
 def test_a_part_that_is_none_is_refused(rows):
     with pytest.raises(EngramError, match=r"no part of the reproduction 'table'; valid are"):
         page("table", rows)
+
+
+def test_the_numbers_of_the_paper_are_counted_by_how_ours_compare(rows):
+    (lines,) = tables(page("cells", rows))
+    mnist, everything = lines[0], lines[-1]
+    assert [line[0] for line in lines] == [*PAPER["results"], "all"]
+    one_by_one = tables(page("permuted-mnist", rows))
+    cells = [line for table in one_by_one for line in table]
+    run = [line for line in cells if line[1] != "not run"]
+    assert mnist[1:4] == [str(len(cells)), str(len(run)), str(len(run))]
+    counted = {"without": 0, "within": 0, "better": 0, "worse": 0}
+    for place, table in enumerate(one_by_one):
+        for line in table:
+            if line[1] == "not run":
+                continue
+            if line[3] == "–":
+                counted["without"] += 1
+            elif abs(float(line[3])) <= 2:
+                counted["within"] += 1
+            else:  # the second table is forgetting
+                counted["better" if (float(line[3]) < 0) == (place == 1) else "worse"] += 1
+    assert mnist[4:] == [str(each) for each in counted.values()]
+    assert everything[2:] == mnist[2:]  # nothing else was run
+    assert int(everything[1]) > int(mnist[1])
