@@ -58,19 +58,21 @@ def reproduction(part: str, summaries: Sequence[Summary], defaults: PaperDefault
     """Return a part of the reproduction as Markdown, every line with its receipt.
 
     A part is a benchmark of the paper's, ``limited-examples``, ``many-tasks``, ``k2``, ``cells``,
-    ``epsilon``, ``searches``, ``claims`` or ``missing``; ``far`` is made by `far_lines`, as it has
-    links in it.
+    ``epsilon``, ``searches``, ``time``, ``claims`` or ``missing``; ``far`` is made by `far_lines`,
+    as it has links in it.
     """
     trained = [summary for summary in summaries if summary.setting.split == "training"]
     if part in benchmarks():
         return _benchmark_tables(part, trained, defaults)
     if part in _SWEEPS:
         return "\n\n".join(_sweep(name, trained, defaults) for name in _SWEEPS[part])
-    if part in ("epsilon", "searches"):
-        return _epsilon(summaries, defaults) if part == "epsilon" else _searches(summaries)
+    if part == "epsilon":
+        return _epsilon(summaries, defaults)
+    if part in ("searches", "time"):
+        return _searches(summaries) if part == "searches" else _time(summaries)
     others = {"k2": _k2, "claims": _claims, "missing": _missing, "cells": _cells}
     if part not in others:
-        known = [*benchmarks(), *_SWEEPS, *others, "epsilon", "searches", "far"]
+        known = [*benchmarks(), *_SWEEPS, *others, "epsilon", "searches", "time", "far"]
         raise unknown("part of the reproduction", part, known)
     return others[part](trained, defaults)
 
@@ -364,6 +366,21 @@ def _as_text(settings: Mapping[str, Scalar]) -> str:
 def _preset_of(summary: Summary, names: Sequence[str]) -> str:
     spec = protocol.specify(summary.setting.benchmark, summary.method)
     return _as_text({name: spec.settings[name] for name in names})
+
+
+def _time(summaries: Sequence[Summary]) -> str:
+    """Return how long all runs took on each device; runs that train as one stack share its time."""
+    taken: dict[tuple[str, str], list[float]] = {}
+    for each in summaries:
+        for row in each.rows:
+            taken.setdefault((row.device, each.setting.split), []).append(row.seconds)
+    lines = [
+        [device, f"{split} tasks", f"{len(seconds):,}", f"{sum(seconds) / 3600:.1f}"]
+        for (device, split), seconds in sorted(taken.items(), reverse=True)
+    ]
+    return markdown_table(
+        ["device", "on", "runs", "hours"], lines, ["text", "text", *["number"] * 2]
+    )
 
 
 def _missing(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
