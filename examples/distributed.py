@@ -3,7 +3,8 @@
 Every rank reads its own part of the stream and keeps a memory of it; gradients and losses are
 averaged, so that all take the same step. A checkpoint is the model and the optimiser, which torch
 writes in parts, and a file of each rank's memory. It may be resumed by another number of ranks:
-torch deals the parts out again, and the memories' examples go to the ranks in turn.
+torch deals the parts out again, and the memories' examples go to the ranks in turn. A reservoir
+that was dealt anew counts from what it holds: what comes later takes more of its room.
 
     torchrun --nproc-per-node 2 examples/distributed.py --folder run --steps 100
     torchrun --nproc-per-node 4 examples/distributed.py --folder run --steps 200  # goes on
