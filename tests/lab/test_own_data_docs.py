@@ -58,9 +58,13 @@ def test_every_command_is_accepted(command):
         elif "=" not in word and not word.startswith("--") and not word.isdigit():
             methods.append(word)
     assert methods
-    for method in methods:  # a setting goes to those that have it
-        known = {item.name for item in settings_help(benchmark, method)} & {*settings}
-        mine = {key: settings[key] for key in known}
+    known = {
+        method: {item.name for item in settings_help(benchmark, method)} & {*settings}
+        for method in methods
+    }
+    assert set[str]().union(*known.values()) == {*settings}  # each goes to those that have it
+    for method in methods:
+        mine = {key: settings[key] for key in known[method]}
         assert specify(benchmark, method, overrides=mine, passes=passes).tasks > 1
 
 
@@ -75,7 +79,7 @@ def test_every_command_prints_a_table_of_its_methods(command, engram):
     torch.manual_seed(0)
     save_file(PlainMLP((inputs,), 2, width=8).state_dict(), "before.safetensors")
     small = [] if "size=" in command or "folder:" not in command else ["--set", "size=16"]
-    found = engram("run", *shlex.split(command), *small, "--set", "batch_size=4", seeds=1)
+    found = engram("run", *shlex.split(command), *small, seeds=1)
     assert found.code == 0, found.err
     assert re.search(r"average (accuracy|R²|F1) %", found.out)
     for method in {"van", "er", "mega-ii", "a-gem"} & {*command.split()}:
