@@ -81,7 +81,8 @@ def _sleepers(part: Mapping[str, Any]) -> str:
 
 
 def _machine(part: Mapping[str, Any]) -> str:
-    versions = ", ".join(f"{name} {each}" for name, each in part["versions"].items())
+    made = part["versions"].items()  # the file says the commit too
+    versions = ", ".join(f"{name} {each}" for name, each in made if name != "commit")
     return f"a machine of {part['cores']} cores ({part['date']}, {versions})"
 
 
