@@ -94,8 +94,7 @@ engram.app.cli.main()
 """
 
 
-@pytest.mark.parametrize("number", CODES)
-@pytest.mark.parametrize("moment", [".png", ".svg"])
+@pytest.mark.parametrize(("moment", "number"), [(".png", signal.SIGINT), (".svg", signal.SIGTERM)])
 def test_a_signal_while_the_plot_is_drawn_leaves_the_results_and_no_half_of_a_plot(
     tmp_path, moment, number
 ):
