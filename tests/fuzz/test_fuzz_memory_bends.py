@@ -40,7 +40,7 @@ def _rows(ragged, size):
 
 batches = mostly(st.builds(_rows, st.booleans(), sizes))
 policies = mostly(
-    st.integers(1, 5),
+    st.integers(1, 5) | st.just(2**60),  # for which there is no room
     st.builds(Fifo, sizes),
     st.builds(Reservoir, sizes),
     st.builds(ClassRing, sizes, include_current=st.booleans()),
@@ -141,6 +141,10 @@ held = [
 ]
 
 
+def _rows_of(storage):
+    return storage and {path.name for path in storage.folder.glob("rows-*")}
+
+
 def _known(memory):
     state = memory.state_dict()
     rows = {place: rows.tolist() for place, rows in state["storage"]["rows"].items()}
@@ -167,17 +171,22 @@ def _known(memory):
     ),
     first=st.sampled_from(held),
     operations=operations,
+    mapped=st.booleans(),
 )
-def test_whatever_a_memory_is_bent_by_it_is_whole_or_as_it_was(policy, options, first, operations):
-    memory = attempt(lambda: Memory(policy, **options))
+def test_whatever_a_memory_is_bent_by_it_is_whole_or_as_it_was(
+    tmp_path_factory, policy, options, first, operations, mapped
+):
+    storage = MappedStorage(tmp_path_factory.mktemp("bent")) if mapped else None
+    memory = attempt(lambda: Memory(policy, storage, **options))
     if refused(memory):
         return
     attempt(lambda: memory.add(**first, tasks=0, times=0.0))
     for name, given in operations:
-        before = _known(memory)
+        before, files = _known(memory), _rows_of(storage)
         outcome = attempt(functools.partial(getattr(memory, name), **given))
         if refused(outcome) or name == "sample":
             assert _known(memory) == before
+            assert _rows_of(storage) == files
         if memory.max_bytes is not None:
             assert memory.nbytes <= memory.max_bytes
         examples = [*memory.examples()]
