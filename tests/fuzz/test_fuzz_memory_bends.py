@@ -115,7 +115,11 @@ operations = st.lists(
         st.tuples(
             st.just("erase"),
             st.fixed_dictionaries(
-                {"where": mostly(st.builds(lambda own: {"tags": own}, tags))},
+                {
+                    "where": mostly(st.builds(lambda own: {"tags": own}, tags)).filter(
+                        lambda where: not callable(where)
+                    )
+                },
                 optional={"block": mostly(st.booleans()), "reason": mostly(st.just("why"))},
             ),
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -63,6 +64,7 @@ def test_a_single_number_of_another_tensor_s_is_kept():
         (torch.uint8, -1, False),
         (torch.bool, 2, False),
         (torch.float32, float("nan"), True),
+        (torch.float32, 2**64, True),
         (torch.float16, 1e5, False),
         pytest.param(torch.float32, 10**400, False, id="huge"),
         (torch.float32, "0", False),
@@ -71,7 +73,7 @@ def test_a_single_number_of_another_tensor_s_is_kept():
 def test_what_is_padded_with_is_a_number_that_the_column_can_hold(dtype, value, fits):
     column = Ragged([torch.ones(2).to(dtype), torch.ones(1).to(dtype)])
     if fits:
-        wanted = torch.full((), value, dtype=dtype)
+        wanted = torch.tensor(float(value)).to(dtype)
         assert torch.equal(column.padded(value)[1, 1].isnan(), wanted.isnan())
         assert wanted.isnan() or column.padded(value)[1, 1] == wanted
     else:
@@ -294,6 +296,7 @@ def test_a_tensor_counts_as_examples_of_one_length():
         (lambda: Ragged([torch.zeros(2), torch.zeros(2, 1)]), "first dimension alone"),
         (lambda: Ragged([torch.zeros(2), torch.zeros(2).int()]), "first dimension alone"),
         (lambda: Ragged(3), "list of tensors"),
+        (lambda: Ragged(np.array(2)), "list of tensors"),
         (lambda: Ragged([3]), "one of these is 3"),
         (lambda: Ragged.packed(torch.zeros(3), [1, 1]), "add up"),
         (lambda: Ragged.packed(torch.zeros(3), [4, -1]), "lengths is"),

@@ -87,11 +87,13 @@ class Ragged(Sequence[Tensor]):
     __slots__ = ("_starts", "lengths", "values")
 
     def __init__(self, examples: Iterable[Tensor]) -> None:
-        if not isinstance(examples, Iterable) or (
-            isinstance(examples, Tensor) and not examples.dim()
-        ):
-            raise EngramError(f"A Ragged is made of a list of tensors, not {shown(examples)}.")
-        own = list(examples)
+        try:
+            given = iter(examples)
+        except TypeError as error:  # an array without dimensions looks like an Iterable
+            raise EngramError(
+                f"A Ragged is made of a list of tensors, not {shown(examples)}."
+            ) from error
+        own = list(given)
         for each in own:
             if not isinstance(each, Tensor) or not each.dim() or each.is_nested:
                 raise EngramError(
@@ -145,6 +147,8 @@ class Ragged(Sequence[Tensor]):
             raise EngramError(
                 f"value is {shown(value)}; give a number that {self.values.dtype} can hold."
             )
+        if self.values.dtype.is_floating_point and isinstance(value, int):
+            value = float(value)  # of any size, where torch takes whole numbers below 2^63
         whole = self.values.new_full(shape, value)
         for row, own in zip(whole, self, strict=True):
             row[: len(own)] = own
