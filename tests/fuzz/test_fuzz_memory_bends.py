@@ -158,7 +158,7 @@ def _known(memory):
         memory.blocks,
         memory.policy,
         memory.max_bytes,
-        rows,
+        rows if len(memory) else {},  # one that holds nothing may take up another kind of columns
     ]
 
 
