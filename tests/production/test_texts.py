@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from story import told
 
 import engram
@@ -85,6 +86,14 @@ def test_texts_are_learned_updated_and_answered(encoder, tmp_path):
     both, one = model.predict(asked), model.predict({"sentence": asked["sentence"][:1]})
     assert np.allclose(both.probabilities[:1], one.probabilities, atol=1e-5)
     assert result.report["drift"][0]["column"] == "length"
+    network = model.network
+    tokens = torch.zeros(2, 12, dtype=torch.int64)  # of 5 and of 3 tokens: both end before the last
+    tokens[0, :5], tokens[1, :3] = torch.tensor([6, 7, 10, 9, 12]), torch.tensor([6, 11, 13])
+    seen = (tokens > 0).long()
+    hidden = network.encoder(input_ids=(tokens - 1).clamp(min=0), attention_mask=seen)[0]
+    means = torch.stack([hidden[0, :5].mean(0), hidden[1, :3].mean(0)])
+    torch.testing.assert_close(network(tokens), network.head(means), atol=1e-5, rtol=1e-5)
+    network(torch.zeros(2, 12, dtype=torch.int64))  # texts without a token have an answer as well
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

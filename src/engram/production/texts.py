@@ -46,12 +46,23 @@ class TextClassifier(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits [B, outputs]."""
+        tokens = _without_padding(tokens)
         mask = (tokens > 0).long()
         hidden = self.encoder(input_ids=(tokens - 1).clamp(min=0), attention_mask=mask)[0]
         weights = mask.unsqueeze(-1).to(hidden.dtype)
         mean = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
         logits: Tensor = self.head(mean)
         return logits
+
+
+def _without_padding(tokens: Tensor) -> Tensor:
+    """Return the columns up to the end of the longest text, at least one, where they are on a CPU.
+
+    On a GPU the host would wait to know how many; what is exported has them all.
+    """
+    if tokens.is_cuda or torch.compiler.is_compiling():
+        return tokens
+    return tokens[:, : max(1, int((tokens > 0).sum(1).max()))] if len(tokens) else tokens
 
 
 def copy_encoder(source: Path, target: Path) -> list[Path]:
