@@ -349,7 +349,6 @@ def other_replica(world, rank):
 
 
 def work(rank, world, path):
-    torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
         init_method=f"file://{path}",
@@ -397,6 +396,7 @@ def work(rank, world, path):
 
 
 def other_rank(rank, world, folder):
+    torch.set_num_threads(1)
     torch.save(work(rank, world, folder / "meeting"), folder / str(rank))
 
 
@@ -410,7 +410,10 @@ def ranks(request, tmp_path_factory):
     ]
     for process in others:
         process.start()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     found = [work(0, world, folder / "meeting")]
+    torch.set_num_threads(threads)
     for rank, process in enumerate(others, 1):
         process.join(timeout=120)
         found.append(torch.load(folder / str(rank)))
