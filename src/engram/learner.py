@@ -441,9 +441,18 @@ class Learner:
             one = _rows_of(batch, row)
             mine = {name: _part_of(each, row) for name, each in known.items()}
             prepared = memory.prepare(one, **mine)
-            if prepared.size:
+            if not prepared.size:
+                continue
+            try:
                 losses.append(self._learn_among_draws(meta, one, task))
-                memory.file(prepared, valid=self._guard.valid)
+            except EngramError as error:
+                if not losses:
+                    raise
+                raise EngramError(
+                    f"{error} That was example {place} of the batch, counted from 0; those before "
+                    "it are learnt and remembered."
+                ) from error
+            memory.file(prepared, valid=self._guard.valid)
         if not losses:
             raise EngramError("A batch must hold at least one example that is not blocked.")
         if self._guard.due:
@@ -457,6 +466,14 @@ class Learner:
         assert memory is not None
         parameters = [each.detach() for each in optimized(self._optimizer) if each.requires_grad]
         buffers, before = _copies(self.model), [each.clone() for each in parameters]
+        state = self._optimizer.state
+        averages = {
+            of: {
+                name: each.clone() if isinstance(each, Tensor) else each
+                for name, each in own.items()
+            }
+            for of, own in state.items()
+        }
 
         def drawn() -> list[tuple[Batch, Tensor | None]]:
             sample = memory.draw_again(min(meta.draws, memory.available))
@@ -500,6 +517,8 @@ class Learner:
             _put_back(
                 [*buffers, *(([each], was) for each, was in zip(parameters, before, strict=True))]
             )
+            state.clear()
+            state.update(averages)
             raise
         return torch.stack(losses).mean()
 
