@@ -72,11 +72,11 @@ def _in_commit(delay):
     """Die when the results are about to be committed, or so many seconds into it."""
     add = Store.add
 
-    def adding(self, entries):
+    def adding(self, entries, **more):
         self._connection.set_trace_callback(
             lambda sql: _begin_to_die(delay) if sql == "COMMIT" else None
         )
-        return add(self, entries)
+        return add(self, entries, **more)
 
     Store.add = adding
 

@@ -119,7 +119,8 @@ def kill(subject, place, number, folder, seconds, source):
             train(subject, folder, every)
 
         _, status = os.waitpid(in_a_process(work), 0)
-        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        assert status in (0, signal.SIGKILL), f"{subject}, {place} ended with {status}"
+        return status == signal.SIGKILL
     child = in_a_process(lambda: train(subject, folder, 0.02))
     time.sleep(source.uniform(0, seconds))
     os.kill(child, signal.SIGKILL)

@@ -73,10 +73,10 @@ def test_a_disk_that_is_full_when_the_results_come_loses_nothing(tmp_path, expec
     def starved():
         add = Store.add
 
-        def fill_up(self, rows):
+        def fill_up(self, rows, **more):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-            return add(self, rows)
+            return add(self, rows, **more)
 
         Store.add = fill_up
         train(subject, folder, 0.0)
