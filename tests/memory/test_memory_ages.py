@@ -148,6 +148,8 @@ def test_on_a_stream_that_contradicts_its_past_age_keeps_what_is_true_now():
         ({"max_age": "4"}, "max_age is '4'"),
         ({"max_age": 4, "age_by": "epoch"}, "no way to count ages 'epoch'"),
         ({"max_age": 4, "age_by": 4}, "no way to count ages"),
+        ({"max_age": 4, "age_by": torch.ones(2)}, "no way to count ages"),
+        ({"blocked": torch.ones(2)}, "no use of blocked subjects"),
     ],
 )
 def test_ages_that_are_none_are_refused(options, words):

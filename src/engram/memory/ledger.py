@@ -96,7 +96,7 @@ class Age(NamedTuple):
 
 def checked_age(max_age: object, age_by: object) -> Age | None:
     """Return what a user asked for, or refuse it."""
-    if age_by not in ("task", "time") or not isinstance(age_by, str):
+    if not isinstance(age_by, str) or age_by not in ("task", "time"):
         raise unknown("way to count ages", age_by, ["task", "time"])
     if max_age is None:
         return None

@@ -302,7 +302,7 @@ class Memory:
         )
         self.storage = TensorStorage() if storage is None else storage
         self._chooses_storage = storage is None
-        if blocked not in _WITH_BLOCKED or not isinstance(blocked, str):
+        if not isinstance(blocked, str) or blocked not in _WITH_BLOCKED:
             raise unknown("use of blocked subjects", blocked, _WITH_BLOCKED)
         self._blocks, self._blocked = checked_secret(secret), blocked
         self.collate = checked_collate(collate)

@@ -95,7 +95,7 @@ def from_tensors(
             f"name must be of small letters, digits and hyphens, as {usual or 'mine'!r}, "
             f"not {shown(name)}."
         )
-    if target_kind not in _KINDS or not isinstance(target_kind, str):
+    if not isinstance(target_kind, str) or target_kind not in _KINDS:
         raise unknown("target_kind", target_kind, _KINDS)
     train = _checked_arrays("tasks", tasks, target_kind)
     test = train if tests is None else _checked_arrays("tests", tests, target_kind)
