@@ -108,6 +108,14 @@ def test_any_hashable_names_a_row_of_a_rule_by_task(model):
     assert mixer.mix().weights.shape == (4,)
 
 
+@pytest.mark.parametrize("row", [torch.zeros(2), [0], (0, [1])], ids=repr)
+def test_a_row_is_named_by_what_can_be_told_from_others(model, row):
+    mixer = engram.GradientMixer(sgd(model), GEM())
+    mixer.backward(loss_on(model, examples(1, 4)), row=0)
+    with pytest.raises(EngramError, match="row must be a name or a number"):
+        mixer.backward(loss_on(model, examples(2, 4)), row=row)
+
+
 def test_backward_wants_a_loss_and_a_value_for_each(model):
     with pytest.raises(EngramError, match="losses must hold the current loss"):
         engram.backward([], model.parameters(), MEGA2())

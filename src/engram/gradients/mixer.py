@@ -129,8 +129,11 @@ class GradientMixer:
         check_loss(loss)
         try:
             hash(row)
+            names = not isinstance(row, Tensor)  # which is told from others element by element
         except TypeError:
-            raise EngramError(f"row must be a name or a number, not {shown(row)}.") from None
+            names = False
+        if not names:
+            raise EngramError(f"row must be a name or a number, not {shown(row)}.")
         filled = _Row(compared_value(loss, value))
         known = self._rows.get(row)
         if known is not None:
