@@ -69,6 +69,11 @@ def _holds(dtype: torch.dtype, value: object) -> bool:
     return least <= value <= most
 
 
+def _check_dense(values: Tensor) -> None:
+    if values.layout is not torch.strided:
+        raise EngramError(f"The tensors of a Ragged must be dense, not {values.layout}.")
+
+
 class Ragged(Sequence[Tensor]):
     """A column whose examples differ in their first dimension: a tensor for each, unpadded.
 
@@ -100,7 +105,8 @@ class Ragged(Sequence[Tensor]):
                     "A Ragged is made of tensors with at least one dimension, the one in which "
                     f"they differ; one of these is {shown(each)}."
                 )
-        kinds = {(each.shape[1:], each.dtype, each.device, each.layout) for each in own}
+            _check_dense(each)
+        kinds = {(each.shape[1:], each.dtype, each.device) for each in own}
         if len(kinds) > 1:
             raise EngramError(
                 "The tensors of a Ragged may differ in their first dimension alone, not in dtype, "
@@ -121,6 +127,7 @@ class Ragged(Sequence[Tensor]):
             raise EngramError(
                 "The lengths of a Ragged must add up to the length of its values, a tensor."
             )
+        _check_dense(values)
         made = object.__new__(cls)
         made.values = values
         made._measure(own)
@@ -132,6 +139,7 @@ class Ragged(Sequence[Tensor]):
         own = checked_lengths(lengths)
         if not isinstance(padded, Tensor) or padded.dim() < 2 or len(padded) != len(own):
             raise EngramError("Give a padded tensor [n, longest, ...], and n lengths.")
+        _check_dense(padded)
         if max(own, default=0) > padded.shape[1]:
             raise EngramError(
                 f"An example of {max(own)} cannot be in rows that are padded to {padded.shape[1]}."
