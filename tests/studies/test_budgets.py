@@ -138,7 +138,7 @@ def test_the_answer_names_the_best_and_what_the_seeds_do_not_tell_from_it(study,
     points = [0.1 * (s % 2) for s in range(4)]
     low, high = stats.t.interval(0.95, 3, np.mean(points), stats.sem(points))
     assert f"as good: -0.1 \\[{-high:+.1f}, {-low:+.1f}\\]" in line
-    assert "4 seeds tell it from 1 of 2" in line or "3 seeds tell it from 1 of 2" in line
+    assert "better than 1 of 2, 4 seeds" in line or "better than 1 of 2, 3 seeds" in line
     assert which_method("matched", [], PaperDefaults(protocol.specify), []) == (
         "Nothing of it was run yet."
     )

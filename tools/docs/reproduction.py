@@ -299,10 +299,10 @@ def _epsilon(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
         cells = [f"{epsilon:g}"]
         for found in (tried[epsilon], trained.get(epsilon)):
             number = None if found is None else found.statistic("average_accuracy")
-            told = _NOT_RUN if found is None else spread(number, 2)
+            number_text = _NOT_RUN if found is None else spread(number, 2)
             made = NOTHING if found is None else min(row.created for row in found.rows)[:16]
             receipt = [NOTHING] * 2 if found is None else [seeds_cell(found), found.address]
-            cells += [told, receipt[0], made.replace("T", " "), receipt[1]]
+            cells += [number_text, receipt[0], made.replace("T", " "), receipt[1]]
         lines.append(cells)
     header = ["ε", "tuning tasks, %", "seeds", "first made, UTC", "spec hash"]
     return markdown_table([*header, "training tasks, %", *header[2:]], lines)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engram.app.paper import settings
-from engram.app.report import Estimate, holm, measure
+from engram.app.report import Estimate, differences, holm
 from engram.app.report.claims import in_setting
 from engram.app.report.paper_defaults import PaperDefaults, representatives
 from engram.app.report.summary import Summary, by_data
@@ -17,7 +17,7 @@ from engram.errors import unknown
 _UPPER = "multi-task"  # which sees all tasks at once
 _FEWEST = 3  # seeds that anything is said of
 _KNOWN = {"permuted-mnist": "no", "split-cifar": "yes", "split-cub": "yes", "split-awa": "yes"}
-_TOLD_TASKS = ("prog-nn", "icarl")  # which are told what task a test example is of
+_WITH_TASK_IDS = ("prog-nn", "icarl")  # at test time
 _NEAR = 1.0  # points: what is certain to be no farther behind is as good
 
 
@@ -27,7 +27,7 @@ class Standing:
 
     best: str
     numbers: Mapping[str, Summary]
-    equals: tuple[str, ...]  # which the seeds do not tell from the best
+    equals: tuple[str, ...]  # not significantly different from the best
     behind: Mapping[str, Estimate]  # the best less each other one, in points
 
     @classmethod
@@ -38,25 +38,20 @@ class Standing:
             return None
         best = max(known, key=lambda name: _score(known[name]) or 0.0)
         behind = {
-            name: Estimate.over(differences)
+            name: Estimate.over(shared)
             for name in known
-            if name != best and len(differences := _less(known[best], known[name])) > 1
+            if name != best and len(shared := differences(known[best], known[name])) > 1
         }
-        told = dict(zip(behind, holm([each.chance(0.0) for each in behind.values()]), strict=True))
-        equals = tuple(name for name in behind if not told[name])
+        worse = holm([each.chance(0.0) for each in behind.values()])
+        equals = tuple(name for name, sure in zip(behind, worse, strict=True) if not sure)
         return cls(best, known, equals, behind)
 
     @property
     def sure(self) -> str:
         """How sure it is that the best is the best, in words."""
         seeds = min(each.seeds for each in self.behind.values()) if self.behind else 1
-        if not self.equals:
-            return f"told from all others by {seeds} seeds"
-        if len(self.equals) == len(self.behind):
-            return f"{seeds} seeds tell it from none"
-        return f"{seeds} seeds tell it from {len(self.behind) - len(self.equals)} of " + str(
-            len(self.behind)
-        )
+        beaten, others = len(self.behind) - len(self.equals), len(self.behind)
+        return f"better than {beaten} of {others}, {seeds} seeds"
 
     def replay(self, names: Sequence[str]) -> str:
         """Return how plain replay stands to the best, by the first of these names that was run."""
@@ -69,7 +64,7 @@ class Standing:
         if difference is None:
             return NOTHING
         interval = f"[{-difference.high:+.1f}, {-difference.low:+.1f}]"
-        near = "as good" if difference.high <= _NEAR else "not told apart"
+        near = "as good" if difference.high <= _NEAR else "not significant"
         kind = near if name in self.equals else "behind"
         return f"{kind}: {-difference.mean:+.1f} {interval}"
 
@@ -78,13 +73,6 @@ def _score(summary: Summary) -> float | None:
     statistic = summary.statistic("average_accuracy")
     whole = len(summary.rows) >= _FEWEST and not summary.failures
     return statistic.mean if statistic is not None and whole else None
-
-
-def _less(one: Summary, other: Summary) -> list[float]:
-    """Return the first's average accuracy less the other's, for each seed that both have."""
-    theirs = {row.seed: measure(row, "average_accuracy") for row in other.rows}
-    both = ((measure(row, "average_accuracy"), theirs.get(row.seed)) for row in one.rows)
-    return [mine - his for mine, his in both if mine is not None and his is not None]
 
 
 def which_method(
@@ -118,7 +106,15 @@ def _matched(found: Sequence[Cell]) -> str:
         lines.append([title, str(size), *_answer(standing, best), _policies(standing), address])
     if not lines:
         return "Nothing of it was run yet."
-    header = ["data", "a class", "the best", "%", "not told apart", "how sure", "plain replay"]
+    header = [
+        "data",
+        "a class",
+        "the best",
+        "%",
+        "no significant difference to",
+        "significantly",
+        "plain replay",
+    ]
     return markdown_table(
         [*header, "reservoir less ring, plain replay", "spec hash"],
         lines,
@@ -128,7 +124,7 @@ def _matched(found: Sequence[Cell]) -> str:
 
 def _answer(standing: Standing, replays: Sequence[str]) -> list[str]:
     number = spread(standing.numbers[standing.best].statistic("average_accuracy"), 2)
-    equals = ", ".join(standing.equals) or NOTHING
+    equals = "; ".join(standing.equals) or NOTHING
     return [standing.best, number, equals, standing.sure, standing.replay(replays)]
 
 
@@ -136,10 +132,10 @@ def _policies(standing: Standing) -> str:
     both = [standing.numbers.get(f"er, {policy}") for policy in ("reservoir", "ring")]
     if both[0] is None or both[1] is None:
         return NOTHING
-    differences = _less(both[0], both[1])
-    if len(differences) < 2:
+    shared = differences(both[0], both[1])
+    if len(shared) < 2:
         return NOTHING
-    found = Estimate.over(differences)
+    found = Estimate.over(shared)
     return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
 
 
@@ -154,7 +150,7 @@ def _papers(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
         for alike in by_data(mine):
             chosen = representatives(alike, defaults)
             tasks = _KNOWN[known["benchmarks"][0]]
-            for method in (_UPPER, *(_TOLD_TASKS if tasks == "no" else ())):
+            for method in (_UPPER, *(_WITH_TASK_IDS if tasks == "no" else ())):
                 chosen.pop(method, None)
             if "er" not in chosen and "mega-i-equal" in chosen:  # one method under two names
                 chosen["er"] = chosen.pop("mega-i-equal")
@@ -167,7 +163,15 @@ def _papers(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
                 f" (stand-in: {setting.stand_in})" if setting.stand_in else ""
             )
             lines.append([place, tasks, *_answer(standing, ["er"]), best.address])
-    header = ["data", "tasks named", "the best", "%", "not told apart", "how sure", "plain replay"]
+    header = [
+        "data",
+        "task ids",
+        "the best",
+        "%",
+        "no significant difference to",
+        "significantly",
+        "plain replay",
+    ]
     return markdown_table(
         [*header, "spec hash"],
         lines,

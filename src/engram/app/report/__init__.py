@@ -2,7 +2,7 @@
 
 from engram.app.paper import Printed, printed
 from engram.app.report.claims import Claim, Part, Verdict, judge
-from engram.app.report.comparison import Comparison, compare
+from engram.app.report.comparison import Comparison, compare, differences
 from engram.app.report.estimates import Estimate, holm, two_sided_p
 from engram.app.report.measures import Statistic, measure
 from engram.app.report.paper_defaults import PaperDefaults, network_label, value_text
@@ -43,6 +43,7 @@ __all__ = [
     "check_log_folder",
     "check_tensorboard",
     "compare",
+    "differences",
     "failure_message",
     "holm",
     "judge",

@@ -48,22 +48,22 @@ class Comparison:
 
 def compare(first: Summary, second: Summary) -> Comparison:
     """Compare two lines on the seeds that both have finished."""
-    differences = _differences(first, second)
-    if len(differences) < 2:
+    found = differences(first, second)
+    if len(found) < 2:
         raise EngramError(
-            f"{first.method} and {second.method} share {len(differences)} finished seeds in "
+            f"{first.method} and {second.method} share {len(found)} finished seeds in "
             f"{first.setting.title}; a comparison takes at least 2."
         )
-    mean, std = statistics.fmean(differences), statistics.stdev(differences)
-    t = mean / (std / math.sqrt(len(differences))) if std > 0 else None
+    mean, std = statistics.fmean(found), statistics.stdev(found)
+    t = mean / (std / math.sqrt(len(found))) if std > 0 else None
     return Comparison(
-        seeds=len(differences),
+        seeds=len(found),
         mean=mean,
         std=std,
         t=t,
-        p=None if t is None else two_sided_p(t, len(differences) - 1),
-        wins=sum(difference > 0 for difference in differences),
-        losses=sum(difference < 0 for difference in differences),
+        p=None if t is None else two_sided_p(t, len(found) - 1),
+        wins=sum(difference > 0 for difference in found),
+        losses=sum(difference < 0 for difference in found),
     )
 
 
@@ -92,7 +92,7 @@ def comparable(
         if data_name(one.identity) == data_name(other.identity)
         and precision(one) == precision(other)
         and one.identity.get("network") == other.identity.get("network")
-        and len(_differences(one, other)) >= 2
+        and len(differences(one, other)) >= 2
     ]
 
 
@@ -112,7 +112,7 @@ def across_precisions(
         (other, first)
         for first, *others in ordered
         for other in others
-        if len(_differences(other, first)) >= 2
+        if len(differences(other, first)) >= 2
     ]
 
 
@@ -126,7 +126,7 @@ def across_networks(summaries: Sequence[Summary]) -> list[tuple[Summary, Summary
     for summary in summaries:
         rest = {key: value for key, value in summary.identity.items() if key != "network"}
         other = usual.get(canonical(rest))
-        if other not in (None, summary) and len(_differences(summary, other)) >= 2:
+        if other not in (None, summary) and len(differences(summary, other)) >= 2:
             pairs.append((summary, other))
     return pairs
 
@@ -136,7 +136,8 @@ def precision(summary: Summary) -> object:
     return summary.identity["settings"].get(PRECISION)
 
 
-def _differences(first: Summary, second: Summary) -> list[float]:
+def differences(first: Summary, second: Summary) -> list[float]:
+    """Return the first's average accuracy less the other's in points, for each seed of both."""
     others = {row.seed: measure(row, "average_accuracy") for row in second.rows}
     return [
         ours - theirs

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engram.app import runs
-from engram.app.report import Estimate, Summary, holm, measure, summarise, value_text
+from engram.app.report import Estimate, Summary, differences, holm, summarise, value_text
 from engram.app.report.tables import NOTHING, duration, markdown_table, spread
 from engram.app.studies.study import Runs, Study
 from engram.files import whole_file
@@ -133,22 +133,13 @@ def against(found: Sequence[Cell], than: str = "er") -> list[Versus]:
             ),
             None,
         )
-        if cell.method == than or beside is None:
+        if cell.method == than or beside is None or not (cell.summary and beside.summary):
             continue
-        shared = differences(cell, beside)
+        shared = differences(cell.summary, beside.summary)
         if len(shared) > 1:
             compared.append(Versus(cell, than, Estimate.over(shared)))
     sure = holm([each.difference.chance(0.0) for each in compared])
     return [each._replace(sure=one) for each, one in zip(compared, sure, strict=True)]
-
-
-def differences(one: Cell, other: Cell) -> list[float]:
-    """Return the first's average accuracy less the other's, for each seed that both have."""
-    if one.summary is None or other.summary is None:
-        return []
-    theirs = {row.seed: measure(row, "average_accuracy") for row in other.summary.rows}
-    both = ((measure(row, "average_accuracy"), theirs.get(row.seed)) for row in one.summary.rows)
-    return [mine - his for mine, his in both if mine is not None and his is not None]
 
 
 def markdown(found: Sequence[Cell]) -> str:

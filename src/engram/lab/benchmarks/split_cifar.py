@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +23,6 @@ from engram.lab.data import ImageSet, checksum, load
 from engram.lab.networks import ResNet
 
 _NAME = "cifar-100"
-_SPLIT = "split-cifar"
 _TUNING = range(15)
 _TRAINING = range(15, 100)
 
@@ -96,20 +96,8 @@ def _mean_image(images: np.ndarray) -> Tensor:
     return torch.from_numpy(total / (255 * len(images))).float()
 
 
-CLASS_INCREMENTAL_CIFAR = Benchmark(
-    name="class-incremental-cifar",
-    settings=ImageSettings,
-    paper_tasks=17,
-    most_tasks=17,
-    most_examples=2_500,
-    build=ClassIncrementalCifar,
-    checksum=lambda _: checksum(_NAME),
-    stacks=RESNETS,
-    like=_SPLIT,
-)
-
 SPLIT_CIFAR = Benchmark(
-    name=_SPLIT,
+    name="split-cifar",
     settings=ImageSettings,
     paper_tasks=17,
     most_tasks=17,
@@ -117,4 +105,11 @@ SPLIT_CIFAR = Benchmark(
     build=SplitCifar,
     checksum=lambda _: checksum(_NAME),
     stacks=RESNETS,
+)
+
+CLASS_INCREMENTAL_CIFAR = replace(
+    SPLIT_CIFAR,
+    name="class-incremental-cifar",
+    build=ClassIncrementalCifar,
+    like=SPLIT_CIFAR.name,
 )
