@@ -415,6 +415,7 @@ def test_a_run_that_gets_further_each_time_may_lose_any_number_of_machines(
 def test_what_has_come_is_stored_whatever_ends_the_work(laboratory, specs, store, monkeypatch):
     """Results wait for each other while storing takes long; an error must not lose them."""
     monkeypatch.setattr("engram.app.runs.executor._STORING", 1e9)
+    monkeypatch.setattr("engram.app.runs.executor._LONGEST", 1e9)
     units = plan_units([specs()], range(3), store, device="cpu")
     done = [Finished(laboratory.run(*zip(*unit.runs, strict=True))) for unit in units[:2]]
 

@@ -182,6 +182,7 @@ sys.path.insert(0, sys.argv.pop(1))
 import engram.app.cli, fake_laboratory
 from engram.app.report.html import page as html_page
 html_page.save_figure = lambda *_: []
+engram.app.runs.executor._STORING = 0  # at once, however busy the disk is
 engram.lab.protocol = sys.modules["engram.lab.protocol"] = fake_laboratory
 engram.app.cli.main()
 """

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from engram.lab.protocol import Checkpoint, Outcome, Progress, Spec
 
 _STORING = 10  # times as long as storing took, it is not done again
+_LONGEST = 1.0  # seconds that it is put off for
 _MOST_LOSSES = 5  # machines in a row that may be lost under a unit that gets no further
 
 
@@ -333,7 +334,8 @@ class _Work:
         """Store what has come, in one transaction, and let the listener know.
 
         Each transaction waits for the disk: while results come faster than that, as from a thousand
-        workers, they wait for each other, so that no more than a small share of the time is spent.
+        workers, they wait for each other, so that no more than a small share of the time is spent;
+        but none for longer than a second.
         """
         finished, self._finished = self._finished, []
         if not finished:
@@ -350,7 +352,7 @@ class _Work:
         if all_rows:
             self._store.add(all_rows, after=all_held)
         now = time.monotonic()
-        self._store_next = now + _STORING * (now - began)
+        self._store_next = now + min(_LONGEST, _STORING * (now - began))
         for (unit, event), failure in zip(finished, failures, strict=True):
             self._finish(unit, event.outcomes, failure)
 
