@@ -11,7 +11,8 @@ import engram
 
 def peak_bytes(action):
     """Return the most bytes that tensors took at a time, beyond those there before."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+    cpu = [ProfilerActivity.CPU]
+    with profile(activities=cpu, profile_memory=True, acc_events=True) as record:  # or 2.11 warns
         action()
     events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
     total = peak = 0

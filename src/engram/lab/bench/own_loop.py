@@ -653,7 +653,8 @@ def _first_steps(build: Callable[[], Step], device: torch.device) -> tuple[Step,
 def _first_steps_on_cpu(build: Callable[[], Step]) -> tuple[Step, float]:
     """Do so by the profiler's record of what torch allocates."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would tell of every start and end
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+    cpu = [ProfilerActivity.CPU]
+    with profile(activities=cpu, profile_memory=True, acc_events=True) as record:  # or 2.11 warns
         step = build()
         for _ in range(2):
             step()
