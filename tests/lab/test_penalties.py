@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from engram.lab.benchmarks import Examples, Stream
 from engram.lab.engine import Batch
@@ -205,3 +207,39 @@ def test_the_tables_settings_are_the_defaults(name):
         assert (settings.refresh_interval, settings.decay) == (10, 0.9)
     if name in ("pi", "rwalk"):
         assert settings.damping == 1e-3
+
+
+class Passes(TorchDispatchMode):
+    """Counts the operations that write a number for each weight of each run."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.names = shape, []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        written = tree_leaves((found, args[:1] if name.endswith("_") else ()))
+        if any(isinstance(each, torch.Tensor) and each.shape == self.shape for each in written):
+            self.names.append(name)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "refreshing"), [("mas", 3, 3), ("ewc", 4, 7), ("pi", 4, 4), ("rwalk", 5, 16)]
+)
+def test_a_step_of_stacked_runs_passes_over_their_weights_a_few_times(name, most, refreshing):
+    # By plain operations: those for lists cut a large tensor in parts too few for a GPU.
+    stream = Tiny(runs=2)
+    settings = {"refresh_interval": 4} if name in ("ewc", "rwalk") else {}
+    method = build(name, stream, **settings)
+    for _ in learn(method, stream, 0):
+        pass
+    method.begin_task(1, stream.data[1].labels)
+    counts = []
+    for step, batch in enumerate(batches(stream.data[1])):
+        with Passes(method.parameters.shape) as passes:
+            method.observe(step, batch.inputs, batch)
+        assert not [each for each in passes.names if each.startswith("_foreach")]
+        counts.append(len(passes.names))
+    assert counts[:4] == [most, most, most, refreshing], passes.names

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from engram.penalties.importance import Importance, TaskPass, Weights, clear, scaled
+from engram.penalties.importance import Importance, TaskPass, Weights, clear, on_all, scaled
 from engram.penalties.penalty import Penalty, choice, number, whole
 
 Formula: TypeAlias = Literal["tables", "kirkpatrick"]
@@ -89,13 +89,13 @@ class FisherImportance(Importance):
 
 def refresh(fisher: Weights, squares: Weights, interval: int, decay: float) -> None:
     """Let the Fisher matrix forget, F <- (1 − decay) F + decay s/N."""
-    torch._foreach_mul_(fisher, 1 - decay)
-    torch._foreach_add_(fisher, squares, alpha=decay / interval)
+    on_all("mul_", fisher, 1 - decay)
+    on_all("add_", fisher, squares, alpha=decay / interval)
 
 
 def add_squares(squares: Weights, gradients: Weights) -> None:
     """Add the square of each gradient, s <- s + g²."""
-    torch._foreach_addcmul_(squares, gradients, gradients)
+    on_all("addcmul_", squares, gradients, gradients)
 
 
 class EWC(Penalty):

@@ -106,8 +106,23 @@ def _by_run(numbers: Tensor, like: Tensor) -> Tensor:
     return numbers.to(like).view(-1, *[1] * (like.dim() - 1))
 
 
+def on_all(
+    operation: str, tensors: Weights, *others: Weights | float, **numbers: float
+) -> list[Tensor]:
+    """Do one of torch's operations, such as "addcmul_", to each tensor and what is in its place.
+
+    Several tensors take one launch of a GPU. A single one, of R runs, has the plain operation: the
+    other would cut it in pieces of 65,536 numbers, too few to keep a GPU at work.
+    """
+    if len(tensors) != 1:
+        done = getattr(torch, f"_foreach_{operation}")(tensors, *others, **numbers)
+        return list(tensors if done is None else done)
+    own = [each[0] if isinstance(each, list | tuple) else each for each in others]
+    return [getattr(tensors[0], operation)(*own, **numbers)]
+
+
 def clear(*states: Weights) -> None:
     """Set what was gathered back to 0."""
     for state in states:
         if state:
-            torch._foreach_zero_(state)
+            on_all("zero_", state)

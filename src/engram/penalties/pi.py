@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
-from engram.penalties.importance import Importance, Weights, clear
+from engram.penalties.importance import Importance, Weights, clear, on_all
 from engram.penalties.penalty import Penalty, choice, number
 
 Formula: TypeAlias = Literal["tables", "zenke"]
@@ -53,7 +52,7 @@ class PathImportance(Importance):
 
 def add_products(totals: Weights, gradients: Weights, steps: Weights, scale: float) -> None:
     """Add ``scale`` · gradient · step to each total."""
-    torch._foreach_addcmul_(totals, gradients, steps, value=scale)
+    on_all("addcmul_", totals, gradients, steps, value=scale)
 
 
 class PI(Penalty):

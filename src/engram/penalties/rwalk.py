@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
 from engram.penalties.ewc import add_squares, refresh
-from engram.penalties.importance import Importance, Weights, clear, scaled
+from engram.penalties.importance import Importance, Weights, clear, on_all, scaled
 from engram.penalties.penalty import Penalty, choice, number, whole
 from engram.penalties.pi import add_products
 
@@ -64,16 +63,16 @@ class WalkImportance(Importance):
         add_products(self.path_integral, gradients, steps, scale)
 
     def _refresh(self, weights: Weights) -> None:
-        distances = torch._foreach_sub(weights, self.last)
-        torch._foreach_mul_(distances, distances)
-        torch._foreach_mul_(distances, self.fisher)
+        distances = on_all("sub", weights, self.last)
+        on_all("mul_", distances, distances)
+        on_all("mul_", distances, self.fisher)
         if self._textbook:
-            torch._foreach_div_(distances, 2)  # as the Kullback-Leibler divergence expands
-        torch._foreach_add_(distances, self._damping)
-        torch._foreach_div_(self.path_integral, distances)
-        torch._foreach_clamp_min_(self.path_integral, 0)
-        torch._foreach_add_(self.score, self.path_integral)
-        torch._foreach_copy_(self.last, weights)
+            on_all("div_", distances, 2)  # as the Kullback-Leibler divergence expands
+        on_all("add_", distances, self._damping)
+        on_all("div_", self.path_integral, distances)
+        on_all("clamp_min_", self.path_integral, 0)
+        on_all("add_", self.score, self.path_integral)
+        on_all("copy_", self.last, weights)
         refresh(self.fisher, self.squares, self._interval, self._decay)
         clear(self.path_integral)
         if self._textbook:
