@@ -35,6 +35,7 @@ OPTIONS = [
     ("mega-i", {"test": "reference"}),
     *(("gem", {"memory": memory}) for memory in ("sample", "reservoir")),
     ("gem", {"memory": "fifo", "sampled": True}),
+    ("er", {"optimizer": "adam"}),
     ("er-ace", {"memory": "reservoir"}),
     ("derpp", {"memory": "ring"}),
     *(("mega-ii", {"memory": memory}) for memory in ("sample", "reservoir", "fifo")),

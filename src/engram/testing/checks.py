@@ -282,7 +282,7 @@ _CHECKS: dict[str, Callable[[Subject], None]] = {
     "settled": settled,
     "captured": captured,
 }
-_CLAIMS = {"settled": "settled", "captured": "capturable"}  # checked only where they are made
+_CLAIMS = {"settled": "settled", "captured": "captured"}  # checked only where they are made
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ parameters.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -135,7 +136,10 @@ class OptimizedRuns:
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict(
             {
-                "state": {int(place): dict(held) for place, held in state["state"].items()},
+                # Copies: torch would go on in the tensors that it is given.
+                "state": {
+                    int(place): copy.deepcopy(dict(held)) for place, held in state["state"].items()
+                },
                 "param_groups": [
                     {**saved, "params": group["params"]}
                     for saved, group in zip(state["groups"], groups, strict=True)
