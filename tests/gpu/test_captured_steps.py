@@ -41,6 +41,7 @@ CAPTURED = [
     "multi-task",
     "der",
     "derpp",
+    "recommended",
     "er-ace",
     "lwf",
     "gdumb",
@@ -51,6 +52,8 @@ MEMORIES = ["sample", "reservoir", "fifo"]
 WAYS = [
     *((method, {}) for method in CAPTURED),
     *(("mega-ii", {"memory": kind}) for kind in MEMORIES),
+    ("recommended", {"updates": 3, "masked": True, "rule": "mega-ii"}),
+    ("recommended", {"alpha": 0.0, "average": 0.0, "memory": "sample"}),
 ]
 
 

@@ -38,10 +38,15 @@ OPTIONS = [
     ("er", {"optimizer": "adam"}),
     ("er-ace", {"memory": "reservoir"}),
     ("derpp", {"memory": "ring"}),
+    ("recommended", {"updates": 3, "masked": True, "rule": "mega-ii", "memory": "ring"}),
+    ("recommended", {"alpha": 0.0, "average": 0.0, "rule": "mega-i"}),
+    ("recommended", {"average": 1.0, "optimizer": "adam"}),
     *(("mega-ii", {"memory": memory}) for memory in ("sample", "reservoir", "fifo")),
 ]
 EVERY = ["settings", "corners", "seeded", "predictions", "stacked", "one pass", "resumed", "budget"]
-CAPTURED = {"van", "er", "a-gem", "mega-i", "mega-ii", "ewc", "pi", "mas", "rwalk"}  # at least
+CAPTURED = {
+    *("van", "er", "a-gem", "mega-i", "mega-ii", "recommended", "ewc", "pi", "mas", "rwalk"),
+}  # at least
 
 
 def small_settings(name):

@@ -243,3 +243,35 @@ def test_averages_of_passes_side_by_side_are_those_of_passes_in_turn():
             network.named_buffers(side_by_side[one], torch.float64),
             network.named_buffers(in_turn.buffers[one], torch.float64),
         )
+
+
+class Marked(nn.Module):
+    """Batch norm, a mask that has no average, and a count."""
+
+    def __init__(self, shape, outputs):
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(*shape), nn.Linear(*shape, outputs)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf, 0.0]))
+
+    def forward(self, inputs):
+        return self.last(self.norm(inputs)) + self.mask.nan_to_num(neginf=0.0)
+
+
+def test_only_what_training_moves_has_an_average():
+    network = module_of(Marked, (4,), 3)
+    rows = Rows(network, drawn(network, 2))
+    average = rows.buffers.clone()
+    expected = [network.named_buffers(each, torch.float64) for each in average.clone()]
+    shares = torch.tensor([[0.25], [1.0]], dtype=torch.float64)
+    for seed in range(3):
+        rows.gradients(batch((4,), 2, 5, seed, 3), torch.empty(2, 1, network.size).double())
+        network.average_buffers(average, rows.buffers, shares)
+        for run, share in enumerate((0.25, 1.0)):
+            now = network.named_buffers(rows.buffers[run], torch.float64)
+            for name in ("norm.running_mean", "norm.running_var"):
+                then = expected[run][name]
+                expected[run][name] = (1 - share) * then + share * now[name]
+            expected[run]["norm.num_batches_tracked"] = now["norm.num_batches_tracked"]
+            torch.testing.assert_close(
+                network.named_buffers(average[run], torch.float64), expected[run]
+            )

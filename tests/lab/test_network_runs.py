@@ -95,7 +95,8 @@ def test_every_method_learns_with_a_module_what_it_does_with_the_network_by_hand
 
 @pytest.mark.numerical
 @pytest.mark.parametrize(
-    "method", ["derpp", "ewc", "gdumb", "gem", "icarl", "mega-ii", "multi-task", "rwalk"]
+    "method",
+    ["derpp", "ewc", "gdumb", "gem", "icarl", "mega-ii", "multi-task", "recommended", "rwalk"],
 )
 def test_runs_are_the_same_alone_and_stacked(method):
     spec = with_network(tiny_spec(method, "tiny-double", examples=24), Everything)
@@ -157,7 +158,7 @@ class Normalised(nn.Sequential):
         super().__init__(nn.Linear(*shape, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, outputs))
 
 
-@pytest.mark.parametrize("method", ["mega-ii", "der", "derpp"])
+@pytest.mark.parametrize("method", ["mega-ii", "der", "derpp", "recommended"])
 def test_with_statistics_of_batches_tasks_are_captured_whose_reads_are_of_one_length(method):
     given = {"memory": "reservoir", "memory_per_class": 4, "reference_batch": 4}
     spec = with_network(tiny_spec(method, **given), Normalised)

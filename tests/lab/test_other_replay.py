@@ -1,6 +1,7 @@
-"""ER-ACE, DER, DER++, LwF and GDumb against a slow reading by autograd, step by step in float64."""
+"""Newer uses of a memory against a slow reading by autograd, step by step in float64."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -262,3 +263,97 @@ def test_gdumb_learns_from_its_memory_alone_and_anew_after_every_task():
             assert torch.equal(before, start)
         for run in range(len(before)):
             seen[run].append((inputs[run], labels[run]))
+
+
+NOTHING_MORE = {"alpha": 0.0, "average": 0.0}
+"""Settings with which `recommended` has none of its ingredients."""
+ALONE = [
+    ("er", {}, {}),
+    ("er-ace", {}, {"masked": True}),
+    ("mega-i", {"epsilon": 0.3}, {"rule": "mega-i", "epsilon": 0.3}),
+    ("mega-ii", {}, {"rule": "mega-ii"}),
+    ("derpp", {"alpha": 0.7, "beta": 1.0}, {"alpha": 0.7}),
+]
+
+
+@pytest.mark.parametrize("memory", ["ring", "reservoir"])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize(("name", "theirs", "ours"), ALONE)
+def test_each_ingredient_of_recommended_is_a_method_of_its_own(name, theirs, ours, split, memory):
+    common = {"memory": memory, "memory_per_class": 2, "reference_batch": 4}
+    mine = build("recommended", Noise(split=split), **common, **NOTHING_MORE | ours)
+    other = build(name, Noise(split=split), **common, **theirs)
+    for _ in zip(walk(mine, Noise(split=split)), walk(other, Noise(split=split)), strict=True):
+        close(mine.parameters, other.parameters)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_recommended_takes_its_steps_on_one_batch_and_averages_what_is_left_of_them(split):
+    """All that is remembered is read, so that there is no draw: a fifo of everything."""
+    stream, alpha, decay = Noise(split=split), 0.7, 0.75
+    method = build(
+        "recommended",
+        stream,
+        memory="fifo",
+        memory_per_class=100,
+        reference_batch=1000,
+        alpha=alpha,
+        updates=3,
+        average=decay,
+    )
+    seen, averages = [[] for _ in stream.seeds], [0.0 for _ in stream.seeds]
+    for count, (_, _, before, (inputs, labels), _) in enumerate(walk(method, stream), 1):
+        for run, flat in enumerate(before):
+            x, y, at = inputs[run], labels[run], flat
+
+            def entropy(at, x=x, y=y):
+                logits, own = logits_of(at, x, stream.classes), stream.outputs(y)
+                return cross_entropy(logits if own is None else masked(logits, own), y)
+
+            def whole(at, run=run, entropy=entropy):
+                if not seen[run]:
+                    return entropy(at)
+                x, y, z = (torch.cat(each) for each in zip(*seen[run], strict=True))
+                far = (logits_of(at, x, stream.classes) - z).square()
+                own = stream.outputs(y)
+                shares = torch.ones_like(far) if own is None else own.to(far)
+                distance = ((far * shares).sum(-1) / shares.sum(-1)).mean()
+                return entropy(at) + entropy(at, x, y) + alpha * distance
+
+            for _ in range(3):
+                at = at - RATE * gradient(whole, at)
+            close(method.parameters[run], at)
+            share = max(1 - decay, 1 / count)
+            averages[run] = averages[run] + share * (at - averages[run])
+            close(method.evaluated[0][run], averages[run])
+            seen[run].append((x, y, logits_of(flat, x, stream.classes)))
+    inputs = stream.data[0].inputs[0]
+    columns = torch.arange(stream.features).expand(len(stream.seeds), -1)
+    expected = [logits_of(flat, inputs, stream.classes) for flat in averages]
+    close(method.predict(inputs, columns, 0), torch.stack(expected))
+
+
+def test_the_average_of_weights_changes_nothing_that_is_trained():
+    given = {"memory_per_class": 2, "reference_batch": 4, "updates": 2}
+    mine, other = (build("recommended", Noise(), average=each, **given) for each in (0.9, 0.0))
+    for _ in zip(walk(mine, Noise()), walk(other, Noise()), strict=True):
+        assert torch.equal(mine.parameters, other.parameters)
+        assert torch.equal(mine.buffers, other.buffers)
+    assert other.evaluated[0] is other.parameters
+    assert not torch.equal(mine.evaluated[0], mine.parameters)
+    own, none = mine.facts(), other.facts()
+    assert own["state_bytes"] - none["state_bytes"] == 8 * own["parameters"]
+    assert own["memory_bytes"] == none["memory_bytes"]
+
+
+def test_each_of_several_updates_reads_draws_of_its_own():
+    stream = Noise(runs=1)
+    method = build("recommended", stream, memory="fifo", reference_batch=4, updates=3)
+    differ = 0
+    for _ in walk(method, stream):
+        drawn = method.drawn(STEPS - 1, "logits")
+        assert len(drawn) in (0, 3 * 2)
+        for (one, _), (other, _) in pairwise(drawn):
+            assert len(one.inputs[0].unique(dim=0)) == len(one.inputs[0])
+            differ += not torch.equal(one.inputs, other.inputs)
+    assert differ > 3 * STEPS

@@ -13,7 +13,7 @@ from engram.app.runs import Row
 
 _BYTES_OF_A_NUMBER = 4  # parameters are float32
 # How many vectors of the parameters' length a method keeps, for runs that did not record it.
-_VECTORS = {"ewc": 4, "lwf": 1, "mas": 3, "pi": 4, "rwalk": 8}
+_VECTORS = {"ewc": 4, "lwf": 1, "mas": 3, "pi": 4, "recommended": 1, "rwalk": 8}
 
 
 class Metric(NamedTuple):

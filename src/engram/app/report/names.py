@@ -37,6 +37,7 @@ _METHODS = {
     "er-ace": ("ER-ACE", Style("#b7791f", "#e8bf6a")),
     "der": ("DER", Style("#0f766e", "#5eead4", "2 3")),
     "derpp": ("DER++", Style("#0f766e", "#5eead4")),
+    "recommended": ("recommended", Style("#166534", "#4ade80")),
     "lwf": ("LwF", Style("#9f1239", "#fda4af")),
     "gdumb": ("GDumb", Style("#475569", "#a8b5c7", "6 3")),
     "mega-i-equal": ("MEGA-I, equal weights", Style("#d97706", "#ffb454", "2 3")),

@@ -148,10 +148,13 @@ class Rows:
         self.network.backward(self.parameters, tape, at_logits, rows)
         return losses
 
-    def of(self, current: Batch, reference: Batch | None) -> tuple[Tensor, Tensor]:
+    def of(
+        self, current: Batch, reference: Batch | None, objective: Objective = mean_loss
+    ) -> tuple[Tensor, Tensor]:
         """Return losses [R, n] and rows [R, n, d]; row 0 is the current batch's.
 
-        The reference goes first, as in the paper's runs: it matters to running averages.
+        The reference goes first, as in the paper's runs: it matters to running averages. The
+        ``objective`` is the current batch's alone.
         """
         count = 1 + (reference.groups if reference else 0)
         if self._rows.shape[1] < count:
@@ -160,13 +163,15 @@ class Rows:
             )
         rows = self._rows[:, :count]
         if reference is None:
-            return self.gradients(current, rows), rows
+            return self.gradients(current, rows, objective), rows
         if rows.is_cuda:
-            losses = self._side_by_side(
-                [*self._passes(reference, rows[:, 1:]), (current, rows[:, :1])]
-            )
+            past = [(*each, mean_loss) for each in self._passes(reference, rows[:, 1:])]
+            losses = self._side_by_side([*past, (current, rows[:, :1], objective)])
         else:
-            losses = [self.gradients(reference, rows[:, 1:]), self.gradients(current, rows[:, :1])]
+            losses = [
+                self.gradients(reference, rows[:, 1:]),
+                self.gradients(current, rows[:, :1], objective),
+            ]
         return torch.cat([losses.pop(), *losses], -1), rows
 
     def _passes(self, batch: Batch, rows: Tensor) -> list[tuple[Batch, Tensor]]:
@@ -176,7 +181,7 @@ class Rows:
         # Each part has its own batch statistics, and moves the running averages in its turn.
         return list(zip(_parts(batch), torch.split(rows, 1, 1), strict=True))
 
-    def _side_by_side(self, passes: Sequence[tuple[Batch, Tensor]]) -> list[Tensor]:
+    def _side_by_side(self, passes: Sequence[tuple[Batch, Tensor, Objective]]) -> list[Tensor]:
         """Make training passes that leave a GPU room for one another, and return their losses.
 
         What they gather for the running averages is kept apart and moved there afterwards, in
@@ -184,23 +189,36 @@ class Rows:
         """
         apart = self.network.apart(self.buffers, len(passes))
         if apart is None:
-            return [self._pass(batch, rows, self.buffers) for batch, rows in passes]
+            return [self._pass(batch, rows, self.buffers, goal) for batch, rows, goal in passes]
         losses, branches = list[Tensor](), Branches(self.parameters.device)
-        for (batch, rows), gathered in zip(passes, apart, strict=True):
+        for (batch, rows, goal), gathered in zip(passes, apart, strict=True):
             with branches.branch():
-                losses.append(self._pass(batch, rows, gathered))
+                losses.append(self._pass(batch, rows, gathered, goal))
         branches.join()
         self.network.put_together(self.buffers, apart)
         return losses
 
     def step(
-        self, rule: Rule, learning_rate: ByRun, current: Batch, reference: Batch | None
+        self,
+        rule: Rule,
+        learning_rate: ByRun,
+        current: Batch,
+        reference: Batch | None,
+        *,
+        objective: Objective = mean_loss,
+        beside: Tensor | None = None,
     ) -> Mix:
-        """Take one step of gradient descent along the mixture that the rule asks for."""
-        losses, rows = self.of(current, reference)
+        """Take one step of gradient descent along the mixture that the rule asks for.
+
+        The ``objective`` is the current batch's. A gradient ``beside`` [R, d] the rows is none of
+        the rule's business: it is added to their mixture as it is.
+        """
+        losses, rows = self.of(current, reference, objective)
         matrix = gram(rows) if reference and (rule.needs_gram or self.compare) else None
         weights = rule(losses, matrix if rule.needs_gram else None)
-        if reference is None:
+        if beside is not None:
+            self.descend(torch.bmm(weights.unsqueeze(1), rows).squeeze(1) + beside, learning_rate)
+        elif reference is None:
             self.descend(rows[:, 0], learning_rate)
         elif self.optimizer is not None:
             self.optimizer.step(torch.bmm(weights.unsqueeze(1), rows).squeeze(1))

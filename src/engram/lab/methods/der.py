@@ -89,14 +89,12 @@ class Der(Replay):
             answered.append(logits.clone())
             return cross_entropy(logits, batch)
 
-        found = self.bank.read(step, "inputs", "labels", "logits")
         losses, weights = [], [torch.ones_like(self.parameters[:, :1])]
-        if found is not None:
-            # The memory first, as in every method: it matters to running averages.
-            for place, (part, logits) in enumerate(self._parts(*found), 1):
-                objective = Distance(logits) if place == 1 else cross_entropy
-                losses.append(self.rows.gradient(part, self._rows[:, place], objective))
-                weights.append(self._weight(place))
+        # The memory first, as in every method: it matters to running averages.
+        for place, (part, (logits,)) in enumerate(self.drawn(step, "logits"), 1):
+            objective = Distance(logits) if place == 1 else cross_entropy
+            losses.append(self.rows.gradient(part, self._rows[:, place], objective))
+            weights.append(self._weight(place))
         losses.insert(0, self.rows.gradient(batch, self._rows[:, 0], current))
         self.bank.write(step, logits=answered[0])
         rows, shares = self._rows[:, : len(losses)], torch.cat(weights, 1)
@@ -110,17 +108,6 @@ class Der(Replay):
         number = self._alpha if place == 1 else self._beta
         assert number is not None
         return torch.ones_like(self.parameters[:, :1]) * number
-
-    def _parts(
-        self, columns: list[Tensor], weights: Tensor | None, groups: int
-    ) -> list[tuple[Batch, Tensor]]:
-        """Return each draw of a step as a batch, with the logits that are remembered of it."""
-        inputs, labels, logits = (column.chunk(groups, 1) for column in columns)
-        shares = [None] * groups if weights is None else weights.chunk(groups, 1)
-        return [
-            (self.stream.batch(inputs[i], labels[i])._replace(weights=shares[i]), logits[i])
-            for i in range(groups)
-        ]
 
 
 class Distance:

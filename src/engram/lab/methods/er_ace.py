@@ -25,16 +25,16 @@ class ErAce(Replay):
     def observe(self, step: int, stored: Tensor, batch: Batch) -> Mix:
         """Take a step on the current batch, among its own classes, and on the memory's."""
         if self.bank.reference(step) is not None:
-            batch = batch._replace(outputs=_present(batch, self.stream.classes))
+            batch = among_its_own(batch, self.stream.classes)
         return super().observe(step, stored, batch)
 
 
-def _present(batch: Batch, classes: int) -> Tensor:
-    """Return which outputs each example is classified among: the batch's classes, [R, B, C]."""
+def among_its_own(batch: Batch, classes: int) -> Batch:
+    """Return the batch with each example classified among the batch's own classes alone."""
     every = torch.arange(classes, device=batch.labels.device)
     present = (batch.labels.unsqueeze(-1) == every).any(1, keepdim=True)
     mask = present.expand(*batch.labels.shape, classes)
-    return mask if batch.outputs is None else mask & batch.outputs
+    return batch._replace(outputs=mask if batch.outputs is None else mask & batch.outputs)
 
 
 def _build(setup: Setup, settings: ReplaySettings) -> ErAce:

@@ -164,6 +164,14 @@ class Method(ABC):
     def begin_evaluation(self) -> None:  # noqa: B027
         """Get ready to predict at the present weights, which replayed steps may have moved."""
 
+    @property
+    def evaluated(self) -> tuple[Tensor, Tensor]:
+        """The parameters and buffers that it predicts with: those that it trains.
+
+        A method that predicts with others than it trains, an average say, returns those.
+        """
+        return self.parameters, self.buffers
+
     def predict(
         self,
         inputs: Tensor,
@@ -175,7 +183,8 @@ class Method(ABC):
         None: the task is not known. A method that cannot do without says so in an EngramError. A
         ``predict`` of one's own is shown one task at a time, and ``columns`` [R, features].
         """
-        return self.network.predict(self.parameters, inputs, columns, self.buffers)
+        parameters, buffers = self.evaluated
+        return self.network.predict(parameters, inputs, columns, buffers)
 
     @property
     def pads(self) -> bool:

@@ -131,6 +131,22 @@ class Replay(Method):
         reference = self.bank.reference(step)
         return self.rows.step(self.rule, self.learning_rate, batch, reference)
 
+    def drawn(self, step: int, *names: str) -> list[tuple[Batch, list[Tensor]]]:
+        """Return each draw of a step as a batch, with these columns of it; none where it is empty.
+
+        The columns are what `stage_examples` put beside inputs and labels.
+        """
+        found = self.bank.read(step, "inputs", "labels", *names)
+        if found is None:
+            return []
+        read, weights, groups = found
+        shares = [None] * groups if weights is None else weights.chunk(groups, 1)
+        parts = zip(*(column.chunk(groups, 1) for column in read), strict=True)
+        return [
+            (self.stream.batch(inputs, labels)._replace(weights=share), more)
+            for (inputs, labels, *more), share in zip(parts, shares, strict=True)
+        ]
+
     def kind(self, step: int) -> Hashable:
         """Return whether a step reads anything from the memory."""
         return self.bank.planned.kind(step) if self.bank.planned else None

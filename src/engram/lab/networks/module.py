@@ -341,6 +341,19 @@ class ModuleNetwork(Network):
                 before_it = (total - start) * (1 - share) if share else total - start
                 total.copy_(before_it + each.view(moved, self._dtype))
 
+    def average_buffers(self, average: Tensor, buffers: Tensor, share: Tensor) -> None:
+        """Move an average of buffers [R, b] a ``share`` [R, 1] of the way to what they are now.
+
+        Only numbers that training moves have an average; of all else it holds what is there now.
+        """
+        before = average.clone()
+        average.copy_(buffers)
+        for each in self._held:
+            if each.name in self.behaviour.moves and each.dtype.is_floating_point:
+                then, now = each.view(before, self._dtype), each.view(average, self._dtype)
+                mine = share.view(-1, *[1] * len(each.shape)).to(now.dtype)
+                now.copy_(torch.lerp(then, now.clone(), mine))
+
     def progressive(self, first: Tensor) -> NoReturn:  # noqa: ARG002
         """Refuse: columns read one another's layers, of which nothing is known here."""
         raise EngramError(

@@ -125,6 +125,10 @@ class Network(ABC):
             for gathered in apart:
                 buffers.mul_(1 - self.momentum).add_(gathered)
 
+    def average_buffers(self, average: Tensor, buffers: Tensor, share: Tensor) -> None:
+        """Move an average of buffers [R, b] a ``share`` [R, 1] of the way to what they are now."""
+        average.lerp_(buffers, share)
+
     def progressive(self, first: Tensor) -> Progressive:  # noqa: ARG002
         """Return a network that grows by a column for each task, of which this is the first."""
         raise EngramError(
