@@ -30,8 +30,12 @@ VALUES = {
     "gamma": (0.1, 0.5),
     "beta": (0.03, 0.5),
     "alpha": (0.3, 2.0),
+    "average": (0.9, 0.0),
 }
-OPTIONS = {("mer", "beta"): {"algorithm": "batches"}}
+OPTIONS = {
+    ("mer", "beta"): {"algorithm": "batches"},
+    ("recommended", "epsilon"): {"rule": "mega-i"},
+}
 EVERY = [(method, name) for method in names() for name in method_entry(method).varies]
 assert VALUES.keys() >= {name for _, name in EVERY}  # seen without a GPU too
 SEEDS = [0, 1, 0]
