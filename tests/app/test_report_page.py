@@ -6,8 +6,9 @@ import json
 import pytest
 
 from engram.app.report import PaperDefaults, failure_message, save_plot, summarise
-from engram.app.runs import Row, write_lines
+from engram.app.runs import Choice, Row, Trial, write_lines
 from tools.docs.__main__ import main
+from tools.docs.method_page import method_results
 from tools.docs.results_page import GENERATED, results_page
 
 
@@ -85,6 +86,45 @@ def test_a_page_of_tuning_tasks_says_so_and_names_the_best(tmp_path, make_row, d
     plot = save_plot(summarise(rows), defaults, tmp_path)
     assert plot.name.startswith("permuted-mnist-tuning-3x55000-")
     assert "3 tuning tasks of 55,000 examples" in plot.with_suffix(".svg").read_text()
+
+
+def choice(tried, method="mega-i", examples=55000, **known):
+    """What was chosen of trials in this setting: from their values and their accuracies."""
+    places = {"benchmark": "permuted-mnist", "tasks": 3, "examples": examples, "split": "tuning"}
+    identity = {**places, "method": method, "settings": {"batch_size": 10}, **known}
+    trials = tuple(Trial(settings, values) for settings, values in tried)
+    made = {"created": "2026-01-02T03:04:05.678901Z", "versions": {}, "command": "engram tune"}
+    return Choice(identity=identity, trials=trials, device="cpu", **made)
+
+
+@pytest.mark.parametrize(
+    ("tried", "sentence"),
+    [
+        ([({"ridge": 0.1}, (8,)), ({"ridge": 0.2}, (9,)), ({"ridge": 0.3}, (7,))], "ridge=0.2."),
+        ([({"ridge": 0.1}, (8,)), ({"ridge": 0.2}, (9,))], "ridge=0.2 (the largest tried)."),
+        ([({"ridge": 0.1}, (8,))], "ridge=0.1."),
+        (
+            [({"a_b": 1, "rule": "x"}, (7, 9)), ({"a_b": 2, "rule": "y"}, (9, 8))],
+            r"a\_b=1 (the smallest tried), rule=x, "
+            "within a [standard error](../tuning.md) of the best.",
+        ),
+    ],
+)
+def test_a_page_of_tuning_tasks_says_what_was_chosen_at_which_end(
+    tried, sentence, make_row, defaults
+):
+    rows = [_tuning(make_row("mega-i", epsilon=e)) for e in (0.1, 0.2)]
+    others = [choice(tried, examples=600), choice(tried, split="training")]
+    lines = results_page(rows, defaults, "c", choices=[choice(tried), *others]).splitlines()
+    assert [line for line in lines if "hosen" in line] == [f"Chosen for mega-i: {sentence}"]
+
+
+def test_a_busy_machine_is_named_beside_its_seconds(make_row, defaults):
+    rows = [make_row("van")]
+    assert "shared their device" in results_page(rows, defaults, "c", busy=True)
+    assert "shared their device" not in results_page(rows, defaults, "c")
+    (_, _, receipt, _) = method_results(summarise(rows), ["van"], defaults, "x.md", busy=True)
+    assert "seconds each on cpu beside other runs, " in receipt
 
 
 def test_the_page_has_ours_the_papers_and_the_receipts(make_row, defaults):

@@ -15,7 +15,7 @@ from pathlib import Path
 from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.performance import SPEED_TABLES
 from engram.app.report.summary import Summary, by_setting, summarise
-from engram.app.runs import Contents
+from engram.app.runs import Choice, Contents
 from engram.app.studies import Cell, cells, markdown, read_study
 from engram.errors import EngramError, unknown
 from engram.lab import protocol
@@ -28,6 +28,7 @@ from tools.docs.performance import (
     whole_runs_block,
 )
 from tools.docs.reproduction import far_lines, reproduction
+from tools.docs.times import BUSY
 from tools.docs.which_method import which_method
 
 _BEGIN = re.compile(r"<!-- generated: (\S.*) -->")
@@ -163,6 +164,7 @@ class Sources:
     root: Path
     folder: str  # of all pages, in the root
     results: Mapping[str, Sequence[Summary]]  # by the name of their file
+    choices: Mapping[str, Sequence[Choice]]  # so, too
     matched: Contents  # results of the study of equal memories
 
     @cached_property
@@ -220,7 +222,14 @@ class PageBlocks:
     def _results(self, methods: Sequence[str]) -> str:
         blocks = []
         for name, summaries in self._sources.results.items():
-            blocks += method_results(summaries, methods, self._defaults, self._link_to(name))
+            blocks += method_results(
+                summaries,
+                methods,
+                self._defaults,
+                self._link_to(name),
+                self._sources.choices[name],
+                busy=name in BUSY,
+            )
         return "\n\n".join(blocks) if blocks else "There are no results yet."
 
     def _performance(self, table: str) -> str:

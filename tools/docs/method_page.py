@@ -8,33 +8,48 @@ from engram.app.report.measures import METRICS
 from engram.app.report.paper_defaults import PaperDefaults, value_text, was_typed
 from engram.app.report.summary import Summary, by_setting, count_seeds, failure_message
 from engram.app.report.tables import difference, duration, escape_markdown, markdown_table, spread
+from engram.app.runs import Choice
 from engram.lab import protocol
-from tools.docs.results_page import commands_block, searches
+from tools.docs.results_page import chosen_values, commands_block, is_of, searches
 
 
 def method_results(
-    summaries: Sequence[Summary], methods: Sequence[str], defaults: PaperDefaults, link: str
+    summaries: Sequence[Summary],
+    methods: Sequence[str],
+    defaults: PaperDefaults,
+    link: str,
+    choices: Sequence[Choice] = (),
+    *,
+    busy: bool = False,
 ) -> list[str]:
-    """Return what a file of results holds of some methods; ``link`` leads to the page of all."""
+    """Return what a file of results holds of some methods; ``link`` leads to the page of all.
+
+    ``choices`` are the file's, and a ``busy`` machine is named as such.
+    """
     blocks = []
     for setting, beside in by_setting(summaries).items():
         mine = [summary for summary in beside if summary.method in methods]
         where = f"[{setting.title}]({link})"
         if setting.split == "tuning":
             blocks += _searched(mine, defaults, where)
+            of_mine = [each for each in choices if each.identity["method"] in methods]
+            blocks += [chosen_values(each) for each in of_mine if is_of(each, setting)]
             continue
         for label, summary in zip(defaults.labels(mine), mine, strict=True):
-            blocks += _run(label, summary, defaults, where)
+            blocks += _run(label, summary, defaults, where, " beside other runs" * busy)
     return blocks
 
 
-def _run(label: str, summary: Summary, defaults: PaperDefaults, where: str) -> list[str]:
+def _run(
+    label: str, summary: Summary, defaults: PaperDefaults, where: str, beside: str
+) -> list[str]:
     failures = failure_message(summary)
     all_failed = len(summary.failures) == len(summary.rows)
     ending = f": {escape_markdown(failures)}." if failures else ":"
     seeds = "1 seed" if len(summary.rows) == 1 else f"{len(summary.rows)} seeds"
+    where_made = f"{escape_markdown(summary.device)}{beside}"
     receipt = (
-        f"{seeds}, {duration(summary.seconds)} seconds each on {escape_markdown(summary.device)}, "
+        f"{seeds}, {duration(summary.seconds)} seconds each on {where_made}, "
         f"{summary.dates}, address {summary.address}. "
         f"{'Made by' if was_typed(summary) else 'To run it again'}:"
     )

@@ -9,12 +9,13 @@ from pathlib import Path
 from engram.app.report.comparison import comparable
 from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.summary import by_setting, summarise
-from engram.app.runs import Contents, Row, read_contents, read_lines
+from engram.app.runs import Contents, read_contents
 from engram.errors import EngramError
 from engram.files import whole_file
 from engram.lab import protocol
 from tools.docs.blocks import MATCHED, PageBlocks, Sources, fill
 from tools.docs.results_page import GENERATED, results_page
+from tools.docs.times import BUSY
 
 _COMMAND = "make docs"
 _CLAIMS = (("mega-ii", "er"), ("mega-i", "er"), ("mega-ii", "mega-i"), ("mega-ii", "a-gem"))
@@ -29,19 +30,12 @@ def write_pages(folder: Path, files: Sequence[Path]) -> list[Path]:
     the folder's parent. Nothing is written unless everything can be made.
     """
     ordered = sorted(files, key=lambda file: file.stem)
-    rows = {file.stem: read_lines(file) for file in ordered if file.stem != MATCHED}
-    matched = next(
-        (read_contents(file) for file in ordered if file.stem == MATCHED), Contents([], [])
-    )
-    pages = {
-        folder / "results" / f"{name}.md": _results_page(
-            rows[name], PaperDefaults(protocol.specify)
-        )
-        for name in rows
-    }
+    held = {file.stem: read_contents(file) for file in ordered}
+    matched = held.pop(MATCHED, Contents([], []))
+    pages = {folder / "results" / f"{name}.md": _results_page(name, held[name]) for name in held}
     for path in pages:
         check_generated(path)
-    pages |= _filled(folder, rows, matched)
+    pages |= _filled(folder, held, matched)
     changed = [path for path, page in pages.items() if not path.exists() or read(path) != page]
     for path in changed:
         write(path, pages[path])
@@ -68,17 +62,19 @@ def write(path: Path, page: str) -> None:
         part.write_bytes(page.encode())
 
 
-def _results_page(rows: Sequence[Row], defaults: PaperDefaults) -> str:
-    sections = by_setting(summarise(rows)).values()
+def _results_page(name: str, held: Contents) -> str:
+    sections = by_setting(summarise(held.rows)).values()
     pairs = [pair for pair in _CLAIMS if any(comparable(each, pair) for each in sections)]
-    return results_page(rows, defaults, _COMMAND, pairs)
+    defaults = PaperDefaults(protocol.specify)
+    return results_page(held.rows, defaults, _COMMAND, pairs, held.choices, busy=name in BUSY)
 
 
-def _filled(folder: Path, rows: Mapping[str, Sequence[Row]], matched: Contents) -> dict[Path, str]:
+def _filled(folder: Path, held: Mapping[str, Contents], matched: Contents) -> dict[Path, str]:
     """Return the pages that people write, with their blocks made anew."""
     place = folder.resolve()
-    summaries = {name: summarise(rows[name]) for name in rows}
-    sources = Sources(place.parent, place.name, summaries, matched)
+    summaries = {name: summarise(held[name].rows) for name in held}
+    choices = {name: held[name].choices for name in held}
+    sources = Sources(place.parent, place.name, summaries, choices, matched)
     filled = {}
     front_page = folder.parent / "README.md"
     for path in [*sorted(folder.rglob("*.md")), *([front_page] if front_page.exists() else [])]:

@@ -32,7 +32,7 @@ _NAMES = {
 }
 _COMMIT_DIGITS = 10
 _TEST = ("difference", "std", "t", "p", "seeds")
-_RECEIPT = ("seconds", "device", "date", "address")
+_RECEIPT = ("device", "date", "address")
 _BOUNDS = {  # seconds of five runs on an H200
     ("permuted-mnist", "mega-ii"): 18,
     ("permuted-mnist", "mega-i"): 16,
@@ -79,7 +79,7 @@ def precision_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> st
     if not pairs:
         return NOT_MEASURED
     named = [[_name(each) for each in pair] for pair in pairs]
-    return _compared("precision", pairs, named, defaults)
+    return _compared("precision", pairs, named, defaults, timed=True)
 
 
 def networks_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> str:
@@ -89,7 +89,7 @@ def networks_block(summaries: Sequence[Summary], defaults: PaperDefaults) -> str
     if not pairs:
         return NOT_MEASURED
     named = [[network_label(own.identity["network"]), "the benchmark's"] for own, _ in pairs]
-    return _compared("network", pairs, named, defaults)
+    return _compared("network", pairs, named, defaults, timed=False)
 
 
 def _compared(
@@ -97,6 +97,8 @@ def _compared(
     pairs: Sequence[tuple[Summary, Summary]],
     named: Sequence[Sequence[str]],
     defaults: PaperDefaults,
+    *,
+    timed: bool,
 ) -> str:
     """Return two tables of pairs of runs that differ in one thing: the numbers, the receipts."""
     compared, receipts = [], dict[str, list[str]]()
@@ -107,15 +109,18 @@ def _compared(
         both = [names[0], accuracies[0], names[1], accuracies[1]]
         compared.append([run, *both, *t_test_cells(result), str(result.seeds)])
         for name, each in zip(names, (other, usual), strict=True):
-            cells = [duration(each.seconds), each.device, each.dates, each.address]
-            receipts[each.address] = [run, name, *cells]
+            cells = [duration(each.seconds)] if timed else []
+            receipts[each.address] = [run, name, *cells, each.device, each.dates, each.address]
     kinds = ["text", "text", "number", "text", *["number"] * 6]
     accuracy = "average accuracy %"
+    receipt = ["seconds", *_RECEIPT] if timed else [*_RECEIPT]
     return "\n\n".join(
         [
             markdown_table(["run", what, accuracy, "beside", accuracy, *_TEST], compared, kinds),
             markdown_table(
-                ["run", what, *_RECEIPT], [*receipts.values()], ["text", "text", *["number"] * 4]
+                ["run", what, *receipt],
+                [*receipts.values()],
+                ["text", "text", *["number"] * len(receipt)],
             ),
         ]
     )
