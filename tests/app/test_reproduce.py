@@ -255,6 +255,35 @@ def test_what_is_searched_is_chosen_before_it_is_run(ask_study, study, tmp_path)
     assert ask_study(target, only="mega-ii")[2].startswith("Mine: 0 of 2 runs to do.")
 
 
+def test_what_was_chosen_is_run_again_with_one_setting_after_the_other_left_out(
+    ask_study, study, tmp_path
+):
+    text = STUDY.split("[[runs]]")[0] + (
+        '[[runs]]\nbenchmark = "permuted-mnist"\nmethods = ["mega-ii", "mega-i"]\nseeds = 2\n'
+        'tasks = 2\nsettings = { trace = "TRACE" }\nsearch = { epsilon = [0.1, 0.01] }\n'
+        "search_seeds = 1\nwithout = { epsilon = 0.1, lead = 0.3 }\nwithout_seeds = 1\n"
+    )
+    target = study(text)
+    assert ask_study(target)[0] == 0
+    with Store(tmp_path / "results" / "store.sqlite") as store:
+        rows = [row for row in store.rows() if row.identity.get("split") is None]
+    made = [
+        (row.identity["method"], row.seed, *map(row.identity["settings"].get, ("epsilon", "lead")))
+        for row in rows
+    ]
+    usual = fake_laboratory.specify("permuted-mnist", "mega-i").settings["lead"]
+    assert sorted(each for each in made if each[0] == "mega-i") == sorted(
+        [
+            ("mega-i", 0, 0.01, usual),
+            ("mega-i", 1, 0.01, usual),
+            ("mega-i", 0, 0.1, usual),
+            ("mega-i", 0, 0.01, 0.3),
+        ]
+    )
+    assert len([each for each in made if each[0] == "mega-ii"]) == 2 + 1  # which has no epsilon
+    assert ask_study(target)[2].startswith("Mine: 0 of 9 runs to do.")
+
+
 def test_a_study_with_a_table_writes_it_beside_the_store_and_keeps_what_was_chosen(
     ask_study, study, tmp_path
 ):

@@ -9,13 +9,14 @@ from engram.errors import EngramError
 
 NAMES = [
     "ablation", "all", "epsilon", "figure-accuracy", "figure-lca", "figure-metrics",
-    "k2", "limited-examples", "many-tasks", "matched-budget", "newer-methods", "released-code",
-    "slow-baselines", "table-1", "table-2",
+    "k2", "limited-examples", "many-tasks", "matched-budget", "newer-methods", "recommended",
+    "released-code", "slow-baselines", "table-1", "table-2",
 ]  # fmt: skip
 OURS = {
     "epsilon",
     "matched-budget",
     "newer-methods",
+    "recommended",
     "released-code",
     "slow-baselines",
 }  # which no paper has
@@ -253,6 +254,37 @@ def test_a_mistake_is_told_with_its_line_its_field_and_what_is_valid(
 def test_what_is_not_toml_is_told_with_its_line(read, text, line):
     with pytest.raises(EngramError, match=rf"^mine\.toml, line {line}: not TOML: "):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "sentence"),
+    [
+        ("{ memory_per_class = 0 }", "without.memory_per_class", "must be a whole number"),
+        ("{ memory_per_clas = 1 }", "without.memory_per_clas", "did you mean 'memory_per_class'"),
+        ("{ memory_per_class = [1] }", "without.memory_per_class", "a number, a text, true or"),
+        ("3", "without", "must be a table of settings, not 3"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused(read, given, field, sentence):
+    with pytest.raises(EngramError) as error:
+        read(f"{GOOD}without = {given}\n")
+    told = str(error.value)
+    assert told.startswith(f"mine.toml, line 22, {field}: ")
+    assert sentence in told
+
+
+def test_each_ingredient_of_what_is_recommended_can_be_left_out():
+    for entry in read_study("recommended").runs:
+        for spec in entry.specs:
+            left = dict(entry.ablation(spec))
+            assert set(left) == {
+                name for name, value in entry.without.items() if spec.settings[name] != value
+            }
+            for name, other in left.items():
+                changed = {
+                    key for key in spec.settings if spec.settings[key] != other.settings[key]
+                }
+                assert changed == {name}
 
 
 def test_a_study_without_runs_is_refused(read):

@@ -16,7 +16,7 @@ from engram.app.report.paper_defaults import PaperDefaults
 from engram.app.report.performance import SPEED_TABLES
 from engram.app.report.summary import Summary, by_setting, summarise
 from engram.app.runs import Choice, Contents
-from engram.app.studies import Cell, cells, markdown, read_study
+from engram.app.studies import Cell, ablations, cells, markdown, read_study
 from engram.errors import EngramError, unknown
 from engram.lab import protocol
 from tools.docs.front_page import evidence, printed_by_run
@@ -48,6 +48,7 @@ _USAGES = {
     "printed": "printed RESULTS",
     "budgets": "budgets",
     "which": "which PART",
+    "ablation": "ablation STUDY",
 }
 
 
@@ -212,6 +213,11 @@ class PageBlocks:
                 return self._printed(name)
             case "budgets", []:
                 return markdown(self._sources.budgets)
+            case "ablation", [study]:
+                rows = [row for summary in self._sources.everything for row in summary.rows]
+                choices = [each for some in self._sources.choices.values() for each in some]
+                found = ablations(read_study(study), rows, choices)
+                return "\n\n".join(each.markdown() for each in found)
             case "which", [part]:
                 everything = self._sources.everything
                 return which_method(part, everything, self._defaults, self._sources.budgets)

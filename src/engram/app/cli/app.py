@@ -146,7 +146,7 @@ def reproduce(
         typer.Argument(
             help="table-1, table-2, ablation, figure-metrics, figure-accuracy, figure-lca, "
             "limited-examples, many-tasks, k2, all, newer-methods, matched-budget, epsilon, "
-            "released-code, slow-baselines, or a .toml file of your own."
+            "released-code, slow-baselines, recommended, or a .toml file of your own."
         ),
     ],
     seeds: Annotated[

@@ -128,7 +128,11 @@ def _units(
 
 def _check_size(study: Study, seeds: int | None) -> None:
     """Refuse more runs than can be listed: seeds may be any number."""
-    wanted = sum((seeds or each.seeds) * len(each.specs) for each in study.runs)
+    wanted = sum(
+        len(each.specs)
+        * ((seeds or each.seeds) + len(each.without) * (seeds or each.without_seeds))
+        for each in study.runs
+    )
     if wanted > _MOST_RUNS:
         raise EngramError(
             f"A study may have at most {_MOST_RUNS:,} runs, and this one has {wanted:,}: lower its "

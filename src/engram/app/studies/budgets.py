@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,30 +75,44 @@ def cells(study: Study, rows: Sequence[runs.Row], choices: Sequence[runs.Choice]
 
     Results are those with the settings that the study's own search has chosen.
     """
-    trained: dict[str, list[runs.Row]] = {}
-    for row in rows:
-        if row.identity.get("split", "training") == "training":
-            trained.setdefault(_key(row.identity), []).append(row)
-    found = {_key(choice.identity): choice.chosen for choice in choices}
-    known = dict[str, Cell]()
+    results, known = Results(rows, choices), dict[str, Cell]()
     for entry in study.runs:
         for place, spec in enumerate(entry.specs):
             trials = entry.trials[place] if entry.trials else ()
             cell = _cell(entry, spec)
             known.setdefault(f"{cell.benchmark} {cell.name} {cell.per_class}", cell)
-            names = [name for name in entry.search if name in spec.settings] if trials else []
-            chosen = found.get(_key(trials[0].description(), names)) if trials else {}
+            chosen = results.chosen(entry, trials)
             if chosen is None:
                 continue
-            described = json.loads(runs.canonical(spec.description()))
-            described["settings"] |= chosen
-            alike = trained.get(_key(described))
-            if alike:
-                (summary,) = summarise(alike)
-                known[f"{cell.benchmark} {cell.name} {cell.per_class}"] = Cell(
-                    **{**vars(cell), "summary": summary, "chosen": chosen}
+            summary = results.of(replace(spec, settings={**spec.settings, **chosen}))
+            if summary is not None:
+                known[f"{cell.benchmark} {cell.name} {cell.per_class}"] = replace(
+                    cell, summary=summary, chosen=chosen
                 )
     return list(known.values())
+
+
+class Results:
+    """Finished runs and what searches have chosen, whatever version of the data it was on."""
+
+    def __init__(self, rows: Sequence[runs.Row], choices: Sequence[runs.Choice]) -> None:
+        self._trained: dict[str, list[runs.Row]] = {}
+        for row in rows:
+            if row.identity.get("split", "training") == "training":
+                self._trained.setdefault(_key(row.identity), []).append(row)
+        self._chosen = {_key(choice.identity): choice.chosen for choice in choices}
+
+    def chosen(self, entry: Runs, trials: Sequence[Spec]) -> Mapping[str, Any] | None:
+        """Return what an entry's search has chosen: nothing without one, None if it has no end."""
+        if not trials:
+            return {}
+        names = [name for name in entry.search if name in trials[0].settings]
+        return self._chosen.get(_key(trials[0].description(), names))
+
+    def of(self, spec: Spec) -> Summary | None:
+        """Return the runs of a spec, if there are any."""
+        alike = self._trained.get(_key(json.loads(runs.canonical(spec.description()))))
+        return summarise(alike)[0] if alike else None
 
 
 def _key(identity: Mapping[str, Any], without: Sequence[str] = ()) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engram.app import runs
-from engram.app.report import measure
+from engram.app.report import measure, value_text
 from engram.app.studies.study import Runs, Study
 from engram.errors import EngramError
 from engram.lab.benchmarks import OTHER
@@ -155,12 +155,23 @@ def _wanted(study: Study, seeds: int | None, store: runs.Store) -> list[Planned]
                     else:
                         settings = {**spec.settings, **choice.chosen}
                         new = replace(new, spec=replace(spec, settings=settings))
-                    key = f"{new.waiting} {runs.canonical(new.spec.identity())}"
             except EngramError as error:
-                key = runs.canonical(spec.description())
                 new = replace(new, absent=str(error))
-            wanted[key] = _both(wanted[key], new) if key in wanted else new
+            for each in [new, *_ablation(study, entry, new, seeds)]:
+                if each.absent:
+                    key = runs.canonical(each.spec.description())
+                else:
+                    key = f"{each.waiting} {runs.canonical(each.spec.identity())}"
+                wanted[key] = _both(wanted[key], each) if key in wanted else each
     return list(wanted.values())
+
+
+def _ablation(study: Study, entry: Runs, whole: Planned, seeds: int | None) -> Iterator[Planned]:
+    """Yield what is run beside what was chosen or, while that is not known, beside the presets."""
+    for name, spec in entry.ablation(whole.spec):
+        label, text = study.label(spec), f"{name}={value_text(spec.settings[name])}"
+        label = label if text in label.split() else f"{label} {text}".strip()
+        yield replace(whole, spec=spec, seeds=seeds or entry.without_seeds, label=label)
 
 
 def _units(wanted: Planned, store: runs.Store, device: str, workers: int) -> tuple[runs.Unit, ...]:

@@ -36,7 +36,8 @@ class Runs:
 
     An entry with ``each`` stands for one for every combination of these values. What is to be
     ``search``-ed for is chosen on tuning tasks (`engram.app.runs.select`), for every method and
-    combination by itself.
+    combination by itself. What is chosen is run again with each of the values of ``without`` in
+    the place of the chosen one, of one setting at a time: an ablation.
     """
 
     benchmark: str
@@ -51,8 +52,19 @@ class Runs:
     each: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
     search: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
     search_seeds: int = 3  # runs of each point of the grid
+    without: Mapping[str, Scalar] = field(default_factory=dict)
+    without_seeds: int = 5
     specs: tuple[Spec, ...] = ()  # one for each method, once they have been checked
     trials: tuple[tuple[Spec, ...], ...] = ()  # of each method, the grid on tuning tasks
+
+    def ablation(self, spec: Spec) -> Iterator[tuple[str, Spec]]:
+        """Yield the specs of the ablation of what was chosen, each with the setting it leaves out.
+
+        Of an ingredient that ``spec`` has not there is nothing to leave out.
+        """
+        for name, value in self.without.items():
+            if spec.settings.get(name, value) != value:
+                yield name, replace(spec, settings={**spec.settings, name: value})
 
     @property
     def combinations(self) -> list[Runs]:
@@ -259,7 +271,8 @@ class _Source(NamedTuple):
         elif entry is not None:  # entries written as a list
             last = len(lines)
         key = re.compile(rf"""(^|[\s,{{."'])({re.escape(field)})["']?\s*=""")
-        headers = re.compile(rf"\s*\[\s*runs\.{re.escape(inside)}\s*\]") if inside else None
+        own = re.escape(inside)  # a table of its own, or one in a line
+        headers = re.compile(rf"\s*(\[\s*runs\.{own}\s*\]|{own}\s*=)") if inside else None
         place = first
         if headers is not None:
             place = next((n for n in range(first, last) if headers.match(lines[n])), first)
@@ -342,6 +355,8 @@ _RUNS = {
     "each": _Kind("a table of lists of values", lambda value: isinstance(value, dict)),
     "search": _Kind("a table of lists of values", lambda value: isinstance(value, dict)),
     "search_seeds": _NUMBER,
+    "without": _Kind("a table of settings", lambda value: isinstance(value, dict)),
+    "without_seeds": _NUMBER,
 }
 
 
@@ -400,6 +415,7 @@ def _as_runs(given: Any, number: int, source: _Source) -> Runs:  # noqa: ANN401
         "network_settings": _SETTING,
         "each": _VALUES,
         "search": _VALUES,
+        "without": _SETTING,
     }
     for table, kind in tables.items():
         for name, value in given.get(table, {}).items():
@@ -428,7 +444,7 @@ def _checked(runs: Runs, number: int, source: _Source) -> Runs:
         return source.error(problem, field, value, entry=number, **more)
 
     known = {method: _known(runs.benchmark, method, mistake) for method in runs.methods}
-    for table in ("settings", "search"):
+    for table in ("settings", "search", "without"):
         for name in getattr(runs, table):
             if not any(name in names for names in known.values()):
                 everything = set[str]().union(*known.values())
@@ -436,6 +452,8 @@ def _checked(runs: Runs, number: int, source: _Source) -> Runs:
     network = _network(runs, source, mistake)
     specs = tuple(_spec(runs, method, known[method], mistake) for method in known)
     trials = tuple(_grid(runs, method, known[method], mistake) for method in known)
+    for method in known:
+        _check_ablation(runs, method, known[method], mistake)
     if network is not None:
         specs = tuple(replace(spec, network=network) for spec in specs)
         trials = tuple(
@@ -465,6 +483,24 @@ def _grid(runs: Runs, method: str, known: set[str], mistake: _Mistake) -> tuple[
         )
     except EngramError as error:
         raise mistake(error, "search") from None
+
+
+def _check_ablation(runs: Runs, method: str, known: set[str], mistake: _Mistake) -> None:
+    """Refuse a value of ``without`` that the method does not take."""
+    texts = {name: value_text(value) for name, value in runs.settings.items() if name in known}
+    for name, value in runs.without.items():
+        if name not in known:
+            continue
+        try:
+            protocol.specify(
+                runs.benchmark,
+                method,
+                tasks=runs.tasks,
+                examples=runs.examples,
+                overrides=texts | {name: value_text(value)},
+            )
+        except EngramError as error:
+            raise mistake(error, name, inside="without") from None
 
 
 def _network(runs: Runs, source: _Source, mistake: _Mistake) -> NetworkSource | None:
