@@ -628,9 +628,7 @@ class Learner:
             skipped = not is_finite([each.grad for each in optimized(optimizer)])
             penalty = None if skipped else penalty
         if penalty is not None:
-            penalty.before_step(optimizer, valid=valid, check_finite=False)
-            if check is not False:
-                penalty.check_gradient()
+            penalty.before_step(optimizer, valid=valid, check_finite=check is not False)
         if self._clip_norm is not None:
             clip_grad_norm_(optimized(optimizer), self._clip_norm)
         return penalty

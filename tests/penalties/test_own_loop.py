@@ -170,6 +170,29 @@ def test_a_state_that_does_not_fit_changes_nothing():
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.parametrize(("name", "formula"), READINGS)
+def test_a_state_that_was_saved_with_a_dimension_for_runs_is_read_bit_for_bit(name, formula):
+    strength = READINGS[name, formula][1]
+    parts, other = build(name, formula, strength), build(name, formula, strength)
+    for batch in batches(0):
+        learn(*parts, batch)
+    parts[2].end_task(parts[0], batches(0))
+    learn(*parts, batches(1)[0])
+    state = parts[2].state_dict()
+    for held in (state, state["gathered"]):
+        for fact, saved in held.items():
+            if isinstance(saved, list):
+                held[fact] = [each.unsqueeze(0) for each in saved]
+    other[0].load_state_dict(parts[0].state_dict())
+    other[2].attach(other[1])
+    other[2].load_state_dict(state)
+    for each in (parts, other):
+        learn(*each, batches(1)[1])
+        each[2].end_task(each[0], batches(1))
+        learn(*each, batches(2)[0])
+    assert torch.equal(flat(other[0]), flat(parts[0]))
+
+
 def test_a_head_that_grows_keeps_the_importance_of_what_it_had():
     torch.manual_seed(0)
     body, head = nn.Linear(4, 3), nn.Linear(3, 2, bias=False)
@@ -238,6 +261,20 @@ def test_weights_in_half_precision_are_held_in_float32():
     state = penalty.state_dict()
     gathered = [*state["anchor"], *itertools.chain(*state["gathered"].values())]
     assert {each.dtype for each in gathered} == {torch.float32}
+
+
+def test_a_gradient_that_half_precision_cannot_hold_is_refused():
+    model = nn.Linear(4, 2).half()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    penalty = MAS(1e4)
+    penalty.attach(optimizer)
+    example = torch.ones(1, 4).half(), torch.zeros(1, dtype=torch.long)
+    penalty.end_task(model, [example])
+    for each in model.parameters():
+        each.data += 100
+        each.grad = torch.zeros_like(each)
+    with pytest.raises(EngramError, match="the weights are too far"):
+        penalty.step(optimizer)
 
 
 def test_a_step_that_the_gradient_scaler_skips_is_none_for_the_penalty():
@@ -332,12 +369,51 @@ def test_a_penalty_whose_own_gradient_is_not_finite_takes_no_step(name, formula)
     penalty.end_task(model, given)
     for each in model.parameters():
         each.data += 1e30
-        each.grad = torch.zeros_like(each)
-    held = flat(model)
+        each.grad = torch.ones_like(each)
+    held, before = flat(model), penalty.state_dict()
     with pytest.raises(EngramError, match="is not finite: the weights are too far"):
         penalty.step(optimizer)
     assert torch.equal(flat(model), held)
     assert all(each.grad is None for each in model.parameters())
+    after = penalty.state_dict()
+    assert after["steps"] == before["steps"]
+    for fact, gathered in before["gathered"].items():
+        assert all(map(torch.equal, gathered, after["gathered"][fact]))
+
+
+@pytest.mark.parametrize(("name", "formula"), READINGS)
+def test_the_gradient_of_the_loss_is_left_as_it_was(name, formula):
+    model, optimizer, penalty = build(name, formula, READINGS[name, formula][1])
+    for number in range(2):
+        for batch in batches(number):
+            optimizer.zero_grad()
+            cross_entropy(model(batch[0]), batch[1]).backward()
+            own = [each.grad for each in model.parameters()]
+            before = [each.clone() for each in own]
+            penalty.before_step(optimizer)
+            assert all(map(torch.equal, own, before))
+            for each in model.parameters():
+                each.grad *= 0.5  # as clipping does, between the halves of a step
+            optimizer.step()
+            penalty.after_step()
+        penalty.end_task(model, batches(number))
+
+
+def test_gradients_that_are_one_number_in_all_places_are_measured():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((3,), 2.0))
+
+        def forward(self, inputs):
+            return inputs * self.weight.sum()
+
+    model, penalty = Scale(), MAS(1.0)
+    penalty.attach(torch.optim.SGD(model.parameters(), lr=0.1))
+    penalty.end_task(model, [(torch.ones(2, 1), torch.zeros(2, dtype=torch.long))])
+    with torch.no_grad():
+        model.weight += 1
+    assert penalty.value() == 36  # |d (6 x)²/dw| = 12 for each weight
 
 
 def test_weights_that_lie_elsewhere_since_the_last_step_are_those_that_count():

@@ -71,7 +71,7 @@ class FisherImportance(Importance):
         """Return F scaled to [0, 1], or the textbook's sum of Fisher matrices."""
         if not self._textbook:
             clear(self.squares)
-            return scaled(self.fisher)
+            return scaled(self.fisher, stacked=self.stacked)
         for fisher, squares in zip(self.fisher, self.squares, strict=True):
             fisher.add_(squares.div_(examples))
         return self.fisher

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 Weights: TypeAlias = list[Tensor] | tuple[Tensor, ...]
-"""A tensor [R, ...] for each parameter, of R runs that learn side by side; R is 1 for one model."""
+"""A tensor for each parameter: of one model, or [R, ...] of R runs that learn side by side."""
 
 
 class TaskPass(NamedTuple):
@@ -38,6 +38,9 @@ class Importance(ABC):
     """Whether it wants to know of every step how far the loss fell along each weight."""
 
     task_pass: TaskPass | None = None
+
+    stacked: bool = False
+    """Whether the weights are those of R runs, [R, ...]."""
 
     def __init__(self, weights: Weights) -> None:
         for name in self.state:
@@ -81,13 +84,15 @@ class Importance(ABC):
         return weights
 
 
-def scaled(importance: Weights) -> list[Tensor]:
-    """Scale each run's importance to [0, 1], by its smallest and largest over all parameters.
+def scaled(importance: Weights, *, stacked: bool) -> list[Tensor]:
+    """Scale an importance to [0, 1], by its smallest and largest over all parameters of a run.
 
     >>> first, second = torch.tensor([[2.0, 4.0], [7.0, 7.0]]), torch.tensor([[3.0], [7.0]])
-    >>> [each.tolist() for each in scaled([first, second])]
+    >>> [each.tolist() for each in scaled([first, second], stacked=True)]
     [[[0.0, 1.0], [0.0, 0.0]], [[0.5], [0.0]]]
     """
+    if not stacked:
+        return [each[0] for each in scaled([each[None] for each in importance], stacked=True)]
     bounds = [each.flatten(1).aminmax(dim=-1) for each in importance if each.numel()]
     if not bounds:
         return [each.clone() for each in importance]
@@ -96,7 +101,7 @@ def scaled(importance: Weights) -> list[Tensor]:
         least, most = torch.minimum(least, low.to(least)), torch.maximum(most, high.to(most))
     span = most - least + 1e-32
     return [
-        (each - _by_run(least, each)) / _by_run(span, each) if each.numel() else each.clone()
+        (each - _by_run(least, each)).div_(_by_run(span, each)) if each.numel() else each.clone()
         for each in importance
     ]
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from engram.penalties.importance import Importance, TaskPass, Weights
+from engram.penalties.importance import Importance, TaskPass, Weights, on_all
 from engram.penalties.penalty import Penalty, choice
 
 Formula: TypeAlias = Literal["tables", "aljundi"]
@@ -36,8 +36,7 @@ class SensitivityImportance(Importance):
 
     def measure(self, gradients: Weights) -> None:
         """Add an absolute gradient."""
-        for measured, gradient in zip(self._measured, gradients, strict=True):
-            measured.add_(gradient.abs_())
+        on_all("add_", self._measured, on_all("abs_", gradients))
 
     def measured(self) -> list[Tensor]:
         """Return the sum of absolute gradients."""

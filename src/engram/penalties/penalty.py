@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -35,15 +36,17 @@ Loss: TypeAlias = Callable[[nn.Module, Any, Tensor | None], Any]
 Outputs: TypeAlias = Callable[[nn.Module, Any], Tensor]
 _TaskBatch: TypeAlias = Any  # a tuple or a dict of tensors, which is checked
 _FACTS = ("anchor", "penalty_weight")  # of every penalty, a tensor for each parameter
+_WIDE = (torch.float32, torch.float64)
 
 
 class Penalty(ABC):
     """Trains on loss + λ Σ Ω (w − w*)², w* the weights at the end of the task before.
 
-    The gradient of the penalty, 2 λ Ω (w − w*), is added to ``.grad``; there is none in the first
-    task. What Ω is, and how it is estimated, is each penalty's own: an `Importance`. The cost of a
-    step does not depend on the number of tasks. Everything is kept parameter by parameter, in
-    float32 at least: no flat copy of the model is ever made.
+    The gradient of the penalty, 2 λ Ω (w − w*), is added to the loss's: ``.grad`` is a new tensor
+    then, their sum. There is none in the first task. What Ω is, and how it is estimated, is each
+    penalty's own: an `Importance`. The cost of a step does not depend on the number of tasks.
+    Everything is kept parameter by parameter, in float32 at least: no flat copy of the model is
+    ever made.
 
     In a loop of your own, `step` stands for ``optimizer.step()``, and `end_task` is called between
     tasks; ``Learner(…, penalty=EWC(10.0))`` does both. The parameters are those of the optimiser.
@@ -57,8 +60,6 @@ class Penalty(ABC):
     def __init__(self, strength: float) -> None:
         self.strength = number("strength", strength, least=0)  # λ
         self._parameters: list[Tensor] = []
-        self._views: list[Tensor] = []  # of them, [1, ...], while they lie where they did
-        self._places = list[tuple[Any, ...]]()
         self._importance: Importance | None = None
         self._anchors: list[Tensor] = []  # w*
         self._penalty_weights: list[Tensor] = []  # 2 λ Ω
@@ -69,7 +70,7 @@ class Penalty(ABC):
 
     @abstractmethod
     def importance_for(self, weights: Weights) -> Importance:
-        """Return an estimate that has seen nothing, for weights [1, ...] of each parameter."""
+        """Return an estimate that has seen nothing, for these weights."""
 
     def attach(self, optimizer: Optimizer | Iterable[Tensor]) -> None:
         """Hold these parameters, an optimiser's or those given; the first step does so by itself.
@@ -77,6 +78,8 @@ class Penalty(ABC):
         New ones are taken in; that one is gone which was held before is refused.
         """
         parameters = _parameters_of(optimizer)
+        if [*map(id, parameters)] == [*map(id, self._parameters)]:
+            return
         known = {id(each) for each in self._parameters}
         if len(parameters) == len(known) and all(id(each) in known for each in parameters):
             return
@@ -126,58 +129,84 @@ class Penalty(ABC):
     ) -> None:
         """Use the loss's gradients, and add the penalty's to ``.grad``; `after_step` must follow.
 
-        A gradient that is not finite is refused where ``check_finite`` is left on; on a GPU the
-        host waits for one number of each step then. With ``valid``, a truth on the device,
-        nothing is waited for: a step that is not valid counts as one with gradients of 0.
+        Where ``check_finite`` is left on, a step is refused whose gradient, the penalty's with it,
+        is not finite, and nothing is changed; on a GPU the host waits for one number of each step
+        then. With ``valid``, a truth on the device, nothing is waited for: a step that is not valid
+        counts as one with gradients of 0.
         """
         self.attach(optimizer)
         importance, weights, self._before = self._estimate(), self._weights(), None
         own = gradients = self._own_gradients()
-        found = None
         if valid is not None:
             gradients = [torch.where(valid.to(g.device), g, g.new_zeros(())) for g in own]
-        elif check_finite:
-            found = begin_check(own)
-        # What changes nothing that is kept comes first: a GPU may be waited for after it.
-        moved = torch._foreach_sub(weights, self._anchors) if self._penalised else []
-        # Copies: .grad is about to change, and so are the weights.
-        before = (_copies(gradients), _copies(weights)) if importance.follows_path else None
+        trained = [i for i, each in enumerate(self._parameters) if each.requires_grad]
+        trained = trained if self._penalised else []
+        totals = self._with_penalty(trained, weights, own)
+        found = None
+        if check_finite and valid is None:
+            rest = set(range(len(own))).difference(trained) if len(trained) < len(own) else ()
+            found = _begin_check([*totals, *(own[i] for i in rest)])
+        before = None
+        if importance.follows_path:
+            # Copies: the weights are about to change, and so may be what stays in .grad.
+            kept = _copies(gradients) if gradients is own and len(trained) < len(own) else gradients
+            before = kept, _copies(weights)
         if found is not None and not found():
+            self._refuse(own)
+        importance.before_step(self._steps, weights, gradients)
+        for i, total in zip(trained, totals, strict=True):
+            self._parameters[i].grad = total
+        self._before = before
+
+    def _with_penalty(
+        self, trained: Sequence[int], weights: list[Tensor], own: list[Tensor]
+    ) -> list[Tensor]:
+        """Return the gradients of loss and penalty, g + 2 λ Ω (w − w*), of some parameters."""
+        if not trained:
+            return []
+        lists = [weights, self._anchors, self._penalty_weights, own]
+        if len(trained) < len(own):
+            lists = [[each[i] for i in trained] for each in lists]
+        now, anchors, penalty_weights, gradients = lists
+        totals = [*torch._foreach_sub(now, anchors)]
+        if all(each.is_cpu for each in totals):
+            for total, penalty_weight, gradient in zip(
+                totals, penalty_weights, gradients, strict=True
+            ):
+                torch.addcmul(gradient, penalty_weight, total, out=total)
+        else:  # two launches, whatever the model
+            torch._foreach_mul_(totals, penalty_weights)
+            torch._foreach_add_(totals, gradients)
+        for place, i in enumerate(trained):  # in half precision it may be too large a number
+            parameter = self._parameters[i]
+            dtype = parameter.dtype if parameter.grad is None else parameter.grad.dtype
+            if totals[place].dtype is not dtype:
+                totals[place] = totals[place].to(dtype)
+        return totals
+
+    def _refuse(self, own: Sequence[Tensor]) -> None:
+        """Raise for a step that is not finite, and drop ``.grad`` if that of the loss is."""
+        if not is_finite(own):
             raise EngramError(
                 "A gradient is not finite; the step is refused, and the penalty is as it was."
             )
-        importance.before_step(self._steps, weights, gradients)
-        if self._penalised:
-            self._add_gradient(own, moved)
-        self._before = before
-        if check_finite and valid is None:
-            self.check_gradient()
-
-    def check_gradient(self) -> None:
-        """Refuse a step in which the penalty's own gradient is not finite, and drop ``.grad``.
-
-        On a GPU it is not looked at, for the host would have to wait.
-        """
-        trained = [each for each in self._parameters if each.requires_grad]
-        if not self._penalised or any(not each.is_cpu for each in trained):
-            return
-        if not is_finite([each.grad for each in trained]):
-            for each in trained:
+        for each in self._parameters:
+            if each.requires_grad:
                 each.grad = None
-            raise EngramError(
-                f"The gradient of {self} is not finite: the weights are too far from where it "
-                "holds them, for its strength; the step is refused."
-            )
+        raise EngramError(
+            f"The gradient of {self} is not finite: the weights are too far from where it "
+            "holds them, for its strength; the step is refused."
+        )
 
-    @torch.no_grad()
     def after_step(self) -> None:
         """Use how far the weights have moved."""
         self._steps += 1
         if self._before is None:
             return
         (gradients, weights), self._before = self._before, None
-        torch._foreach_sub_(weights, self._weights())  # back from where they are, to save a copy
-        self._estimate().extend_path(gradients, weights, 1.0)
+        with torch.no_grad():
+            torch._foreach_sub_(weights, self._weights())  # back from there, to save a copy
+            self._estimate().extend_path(gradients, weights, 1.0)
 
     def end_task(
         self,
@@ -218,10 +247,9 @@ class Penalty(ABC):
                     f"{self} holds weights by numbers that are not finite: its strength, or the "
                     "gradients of the task, are too large."
                 )
-            self._penalty_weights.clear()  # before there are others, to save a copy
-            self._penalty_weights += [each * (2 * self.strength) for each in found]
-            anchors = importance.next_anchor(weights, self._anchors)
-            self._anchors = [each.clone() for each in anchors]
+            for penalty_weight, each in zip(self._penalty_weights, found, strict=True):
+                torch.mul(each, 2 * self.strength, out=penalty_weight)
+            torch._foreach_copy_(self._anchors, importance.next_anchor(weights, self._anchors))
         self._penalised, self._steps = True, 0
 
     @torch.no_grad()
@@ -254,7 +282,7 @@ class Penalty(ABC):
                 f"one of shape {list(new.shape)}."
             )
         _check_parameters([new])
-        inside = (slice(None), *(slice(0, size) for size in old.shape))
+        inside = tuple(slice(0, size) for size in old.shape)
         weight = _weight(new)
         importance = self._estimate()
 
@@ -269,7 +297,7 @@ class Penalty(ABC):
         penalty_weights = self._penalty_weights
         penalty_weights[place] = grown(penalty_weights[place], torch.zeros_like(weight))
         self._parameters[place] = new
-        self._places, self._before = [], None
+        self._before = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything the next step depends on: tensors and plain numbers."""
@@ -287,6 +315,7 @@ class Penalty(ABC):
             "gathered": gathered,
         }
 
+    @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`, bit for bit; one that does not fit changes nothing.
 
@@ -349,19 +378,11 @@ class Penalty(ABC):
         self._penalty_weights += [torch.zeros_like(each) for each in weights]
 
     def _weights(self) -> list[Tensor]:
-        """Return the parameters as those of one run, [1, ...]."""
-        places = [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in self._parameters]
-        if places != self._places or any(
-            view.data_ptr() != place for view, (place, *_) in zip(self._views, places, strict=True)
-        ):
-            self._views = [_weight(each) for each in self._parameters]
-            types = [view.dtype for view in self._views]
-            # In another type they are copies, for this once.
-            self._places = places if types == [each.dtype for each in self._parameters] else []
-        return [*self._views]
+        """Return the parameters, in float32 at least; as they are, or copies for this once."""
+        return [each if each.dtype in _WIDE else _weight(each) for each in self._parameters]
 
     def _own_gradients(self) -> list[Tensor]:
-        """Return what is in ``.grad``, [1, ...] each, 0 where there is none."""
+        """Return what is in ``.grad``, 0 where there is none."""
         gradients = []
         for each, anchor in zip(self._parameters, self._anchors, strict=True):
             own = each.grad
@@ -373,29 +394,8 @@ class Penalty(ABC):
                     f"Gradients must be dense, and one of shape {list(own.shape)} is {own.layout}; "
                     "an embedding needs sparse=False."
                 )
-            own = own.unsqueeze(0)
-            gradients.append(own if own.dtype == anchor.dtype else own.to(anchor.dtype))
+            gradients.append(own if own.dtype is anchor.dtype else own.to(anchor.dtype))
         return gradients
-
-    def _add_gradient(self, gradients: Sequence[Tensor], moved: Sequence[Tensor]) -> None:
-        """Add the penalty's gradient, 2 λ Ω (w − w*), to ``.grad`` of what is trained."""
-        together = zip(self._parameters, gradients, self._penalty_weights, moved, strict=True)
-        alike = list[tuple[Tensor, ...]]()
-        for parameter, gradient, penalty_weight, distance in together:
-            if not parameter.requires_grad:
-                continue
-            own = parameter.grad
-            if own is not None and own.dtype == penalty_weight.dtype:
-                alike.append((gradient, penalty_weight, distance))  # a view of .grad
-                continue
-            added = (penalty_weight * distance).squeeze(0)
-            if own is None:
-                parameter.grad = added.to(parameter.dtype)
-            else:
-                own.add_(added.to(own.dtype))
-        if alike:
-            views, penalty_weights, distances = map(list, zip(*alike, strict=True))
-            torch._foreach_addcmul_(views, penalty_weights, distances)
 
     def _pass(
         self,
@@ -455,13 +455,19 @@ class Penalty(ABC):
                         measured = _loss_of(model, part, loss)
                     else:
                         measured = _squared_outputs(model, part, outputs)
-                    found = torch.autograd.grad(measured, trained, allow_unused=True)
-                    with torch.no_grad():
-                        importance.measure(self._aligned(trained, found))
+                    self._measure_one(importance, trained, measured)
         finally:
             for module, mode in modes.items():
                 module.training = mode
         return examples
+
+    def _measure_one(
+        self, importance: Importance, trained: Sequence[Tensor], measured: Tensor
+    ) -> None:
+        """Measure a batch's gradient, which is gone before the next forward pass."""
+        found = torch.autograd.grad(measured, trained, allow_unused=True)
+        with torch.no_grad():
+            importance.measure(self._aligned(trained, found))
 
     @torch.no_grad()
     def _average(self, ranks: Ranks, measured: list[Tensor], examples: float) -> float:
@@ -472,7 +478,7 @@ class Penalty(ABC):
         return count.item()
 
     def _aligned(self, trained: Sequence[Tensor], found: Sequence[Tensor | None]) -> list[Tensor]:
-        """Return gradients over all parameters, [1, ...], which may be overwritten."""
+        """Return gradients over all parameters, which may be overwritten."""
         by_parameter = {id(each): g for each, g in zip(trained, found, strict=True)}
         aligned = []
         for parameter, anchor in zip(self._parameters, self._anchors, strict=True):
@@ -480,7 +486,9 @@ class Penalty(ABC):
             if own is None:
                 aligned.append(torch.zeros_like(anchor))
             else:
-                aligned.append(own.to(anchor.dtype).unsqueeze(0))
+                own = own.to(anchor.dtype)
+                # One that is spread over its places, as a sum's is, cannot be overwritten.
+                aligned.append(own if all(own.stride()) else own.clone())
         return aligned
 
 
@@ -495,14 +503,34 @@ def _parameters_of(optimizer: Optimizer | Iterable[Tensor]) -> list[Tensor]:
 
 
 def _weight(parameter: Tensor) -> Tensor:
-    """Return a parameter as that of one run, [1, ...], in float32 at least."""
+    """Return a parameter in float32 at least."""
     weight = parameter.detach()
-    return weight.to(torch.promote_types(weight.dtype, torch.float32)).unsqueeze(0)
+    return weight.to(torch.promote_types(weight.dtype, torch.float32))
 
 
 def _copies(tensors: Weights) -> list[Tensor]:
     """Return copies, which on a GPU are made at once: times 1 every number is itself."""
     return [*torch._foreach_mul(tensors, 1.0)]
+
+
+def _begin_check(tensors: list[Tensor]) -> Callable[[], bool]:
+    """Let a GPU look whether all is finite, as `begin_check` does, in one launch if it can.
+
+    What a GradScaler looks by multiplies by a number too: here 1, which leaves them as they are.
+    """
+    on_gpu = all(each.is_cuda for each in tensors)
+    if not on_gpu or len({(each.get_device(), each.dtype) for each in tensors}) != 1:
+        return begin_check(tensors)
+    device = tensors[0].device
+    found = torch.zeros((), dtype=torch.float32, device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, _one(device))
+    return lambda: not found.item()
+
+
+@cache
+def _one(device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.ones((), dtype=torch.float32, device=device)
 
 
 def _check_parameters(parameters: Sequence[Tensor]) -> None:
@@ -575,11 +603,13 @@ def _fitting(name: str, saved: object, weights: Sequence[Tensor]) -> list[Tensor
     tensors: list[Any] = list(saved) if isinstance(saved, Sequence) else []
     pairs = list(zip(tensors, weights, strict=False))
     if len(tensors) != len(weights) or not all(
-        isinstance(each, Tensor) and each.shape == weight.shape and each.dtype == weight.dtype
+        isinstance(each, Tensor)
+        and each.shape in (weight.shape, (1, *weight.shape))  # as states were once
+        and each.dtype == weight.dtype
         for each, weight in pairs
     ):
         raise EngramError(f"The penalty's state does not fit the parameters: {name} is of others.")
-    return [each.to(weight.device, copy=True) for each, weight in pairs]
+    return [torch.empty_like(weight).copy_(each.reshape(weight.shape)) for each, weight in pairs]
 
 
 def number(

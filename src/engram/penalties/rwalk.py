@@ -96,8 +96,8 @@ class WalkImportance(Importance):
             total.copy_(mean) if self._textbook else total.add_(mean)
             last.copy_(weight)
         clear(self.score, self.path_integral, self.squares)
-        shares = zip(scaled(self.total), scaled(self.fisher), strict=True)
-        return [score.add_(fisher) for score, fisher in shares]
+        shares = (scaled(each, stacked=self.stacked) for each in (self.total, self.fisher))
+        return on_all("add_", *shares)
 
 
 class RWALK(Penalty):

@@ -371,10 +371,13 @@ class _Loop:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
-        inputs, wanted = batch
+        return functional.cross_entropy(self.outputs(model, batch), batch[1])
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the outputs for a batch."""
         with self._precision():
-            logits = model(inputs)
-        return functional.cross_entropy(logits.float(), wanted)
+            logits: Tensor = model(batch[0])
+        return logits.float()
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast("cuda", torch.bfloat16) if self.cuda else nullcontext()
@@ -553,7 +556,12 @@ class _Penalised(_Loop):
         for _ in range(10):  # of the first task, in which there is nothing to hold yet
             step()
         ended = [next(batches)[0]]
-        penalty.end_task(model, ended, loss=lambda model, batch, _: self.loss(model, batch))
+        penalty.end_task(
+            model,
+            ended,
+            loss=lambda model, batch, _: self.loss(model, batch),
+            outputs=self.outputs,  # in the loop's own precision, too
+        )
         return step
 
 

@@ -56,6 +56,7 @@ class Penalty(Method):
         self.penalty_weight = torch.zeros_like(self.parameters)  # 2 λ Ω
         self.penalised = False
         self.estimate = self.importance_for([self.parameters])
+        self.estimate.stacked = True
         for name in self.estimate.state:
             (gathered,) = getattr(self.estimate, name)
             setattr(self, name, gathered)  # the same tensor, which the estimate changes in place
