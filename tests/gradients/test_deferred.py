@@ -18,7 +18,7 @@ from torch.amp import GradScaler
 import engram
 from engram.errors import EngramError
 from engram.rules import AGEM, MEGA1, MEGA2, Equal
-from unwaited import unwaited
+from unwaited import scattered, unwaited
 
 ROWS = ["memory", "current"]
 FUSED = {
@@ -45,10 +45,10 @@ def _one_group_fused(held):
     return optimizer
 
 
-@pytest.fixture(autouse=True)
-def _on_a_device(monkeypatch):
-    """Let the CPU be a device that is not waited for."""
-    unwaited(monkeypatch)
+@pytest.fixture(autouse=True, params=[unwaited, scattered], ids=["torch", "addresses"])
+def _on_a_device(request, monkeypatch):
+    """Let the CPU be a device that is not waited for, without kernels and with them."""
+    request.param(monkeypatch)
 
 
 def bad_loss(model, row):
@@ -319,7 +319,9 @@ def test_a_copy_of_a_mixer_guards_its_own_optimiser(name):
 
 @pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("fused", [True, False])
-def test_what_is_put_back_takes_no_more_memory_than_the_second_gradient(rule, fused):
+def test_what_is_put_back_takes_no_more_memory_than_the_second_gradient(rule, fused, monkeypatch):
+    monkeypatch.undo()
+    unwaited(monkeypatch)
     model = nn.Sequential(*[nn.Linear(256, 256, bias=False) for _ in range(8)])
     size = sum(parameter.nbytes for parameter in model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)

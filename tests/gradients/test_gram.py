@@ -1,6 +1,5 @@
 """Every way to a Gram matrix and a mixture leads to the products of the whole vectors."""
 
-import sys
 from types import ModuleType
 
 import pytest
@@ -8,9 +7,8 @@ import torch
 from torch import nn
 
 import engram
-import engram.kernels
 from engram.rules import Rule
-from unwaited import unwaited
+from unwaited import scattered, unwaited, with_kernels
 
 SHAPES = [(4, 3), (4,), (2, 2, 5), (), (0, 3)]
 
@@ -41,18 +39,20 @@ class Kernels(ModuleType):
         return Kernels.gram(self, torch.stack([current, reference]))
 
 
-@pytest.fixture(params=["host", "device", "kernels"])
+@pytest.fixture(params=["host", "device", "kernels", "addresses"])
 def _place(request, monkeypatch):
     """Compute in plain numbers, as on a CPU, and in tensors that are not read back, as on a GPU."""
     if request.param == "host":
+        return
+    if request.param == "addresses":
+        scattered(monkeypatch)
         return
     unwaited(monkeypatch)
     if request.param == "kernels":
         monkeypatch.setattr(
             "engram.gradients.gram.triton_works", lambda each: each.dtype is torch.float32
         )
-        monkeypatch.setitem(sys.modules, "engram.kernels.rows", Kernels("rows"))
-        monkeypatch.setattr(engram.kernels, "rows", Kernels("rows"), raising=False)
+        with_kernels(monkeypatch, Kernels("rows"))
 
 
 def rows(count, dtype=torch.float64, reached=True):
@@ -125,8 +125,7 @@ def test_of_a_small_model_half_a_row_is_copied_at_a_time(monkeypatch, count):
             copied.append(joined.shape[-1])
             return super().gram(joined)
 
-    monkeypatch.setattr(engram.kernels, "rows", Counting("rows"), raising=False)
-    monkeypatch.setitem(sys.modules, "engram.kernels.rows", engram.kernels.rows)
+    with_kernels(monkeypatch, Counting("rows"))
     monkeypatch.setattr("engram.gradients.gram._on_gpu", lambda _: True)
     given = [[torch.randn(shape) for shape in shapes] for _ in range(count)]
     mix, _ = mixed(given, Given([1.0] * count), shapes)

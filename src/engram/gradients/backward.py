@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -330,16 +330,35 @@ def differentiate(
 
 
 def _differentiate_each(losses: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Gradient]:
-    """Differentiate each loss; their graph, which they may share, is kept up to the last."""
+    """Differentiate each loss; a graph that they share is kept up to the last."""
     *others, last = losses
+    keep = _share_a_graph(losses)
     try:
-        rows = [differentiate(loss, parameters, retain_graph=True) for loss in others]
+        rows = [differentiate(loss, parameters, retain_graph=keep) for loss in others]
     except RuntimeError as error:
         if "donated buffer" not in str(error):
             raise
         # What torch.compile makes may refuse to keep its graph: then each loss has one of its own.
         rows = [differentiate(loss, parameters) for loss in others]
     return [*rows, differentiate(last, parameters)]
+
+
+def _share_a_graph(losses: Sequence[Tensor]) -> bool:
+    """Tell whether a part of one loss's graph is one of another's, parameters aside."""
+    known = set[Any]()
+    for loss in losses:
+        own = {loss.grad_fn}
+        left = [loss.grad_fn]
+        while left:
+            node = left.pop()
+            for each, _ in node.next_functions if node is not None else ():
+                if each is not None and each not in own and not hasattr(each, "variable"):
+                    own.add(each)
+                    left.append(each)
+        if not known.isdisjoint(own):
+            return True
+        known |= own
+    return False
 
 
 def check_loss(loss: Tensor) -> None:

@@ -142,8 +142,9 @@ class Guard:
         self._steps = 0  # on a device, since the beginning
         self._replays = 0  # of steps that were captured
         self._pending: list[PendingStep] = []  # of them, those since it was last settled
-        self._bad: Tensor | None = None  # a truth on the device, of this step or one before it
-        self._found_inf: Tensor | None = None  # the same, as a number: so optimisers want it
+        # On the device, 1 from a bad step on, else 0: a number, for so optimisers want it.
+        self._found_inf: Tensor | None = None
+        self._awaited: Tensor | None = None  # what an optimiser reads whose closure is to mix
         self._mixed = False  # whether there is a mixture of which the step is not taken
         self._before: _BeforeStep | None = None
 
@@ -158,7 +159,7 @@ class Guard:
     @property
     def valid(self) -> Tensor | None:
         """Whether the step at hand counts, a truth on the device; None if it is on the host."""
-        return ~self._bad if self._mixed and self._bad is not None else None
+        return self._found_inf == 0 if self._mixed and self._found_inf is not None else None
 
     def check_for(self, optimizer: Optimizer) -> Check:
         """Return how the next step of this optimiser is to be checked."""
@@ -172,15 +173,23 @@ class Guard:
             self._optimizer = optimizer
         return self
 
-    def record(self, step: PendingStep) -> None:
-        """Keep a step, before the optimiser takes it, until it is settled."""
+    def flag_on(self, device: torch.device) -> Tensor:
+        """Return the number that a bad step makes 1, for a kernel that finds one."""
+        if self._found_inf is None or self._found_inf.device != device:
+            self._found_inf = torch.zeros((), device=device)
+        return self._found_inf
+
+    def record(self, step: PendingStep, *, flagged: bool = False) -> None:
+        """Keep a step, before the optimiser takes it, until it is settled.
+
+        With ``flagged`` the number of `flag_on` has been made 1 already where the step is bad.
+        """
         bad = step.bad
-        if self._bad is None or self._found_inf is None or self._bad.device != bad.device:
-            self._bad = torch.zeros_like(bad)
-            self._found_inf = torch.zeros_like(bad, dtype=torch.float32)
-        # In place: a step that is replayed as a CUDA graph marks what `settle` reads.
-        self._bad.logical_or_(bad)
-        self._found_inf.copy_(self._bad)
+        if not flagged:
+            # In place: a step that is replayed as a CUDA graph marks what `settle` reads.
+            self.flag_on(bad.device).logical_or_(bad)
+        if self._awaited is not None and self._found_inf is not None:
+            self._awaited.copy_(self._found_inf)
         self._hook()
         self._mixed = True
         if not (bad.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -195,16 +204,17 @@ class Guard:
 
     def zero_if_bad(self, parameters: Sequence[Tensor]) -> None:
         """Set a bad step's gradient to 0 for an optimiser that does not skip the step by itself."""
-        assert self._bad is not None
+        assert self._found_inf is not None
         assert self._optimizer is not None
         if _skips_by_itself(self._optimizer):
             return
+        found = self._found_inf.bool()
         for parameter in parameters:
             gradient = parameter.grad
             if gradient is None:
                 continue
             gradient = own_part(gradient)
-            bad = self._bad.to(gradient.device)
+            bad = found.to(gradient.device)
             if gradient.layout is torch.strided:
                 gradient.masked_fill_(bad, 0)
             else:  # an embedding's takes no mask; it is sorted for this, which a GPU waits for
@@ -214,9 +224,9 @@ class Guard:
     def settle(self) -> None:
         """Wait for the device, and raise if a step since the last time was void."""
         pending, self._pending, self.due = self._pending, [], False
-        if self._bad is None or not self._bad.item():
+        if self._found_inf is None or not self._found_inf.item():
             return
-        self._bad.zero_()
+        self._found_inf.zero_()
         self._mixed = False
         bad: list[bool] = torch.stack([each.bad for each in pending]).tolist() if pending else []
         if True not in bad:
@@ -231,8 +241,8 @@ class Guard:
     def reset(self) -> None:
         """Drop what is not settled: the weights are others now."""
         self._pending, self._mixed, self.due = [], False, False
-        if self._bad is not None:
-            self._bad.zero_()
+        if self._found_inf is not None:
+            self._found_inf.zero_()
 
     def _hook(self) -> None:
         """Have the optimiser call around its steps, for as long as this guard is there."""
@@ -266,15 +276,15 @@ class Guard:
     def _before_step(self, optimizer: Optimizer, *, has_closure: bool) -> None:
         if self._found_inf is None or not (self._mixed or has_closure):
             return
+        own = self._found_inf
         if not self._mixed:  # the closure may mix; until then there is nothing to skip
-            self._found_inf.zero_()
+            own = self._awaited = torch.zeros_like(own)
         held = [each for group in optimizer.param_groups for each in group["params"]]
         if _skips_by_itself(optimizer):
             # Where the last step broke off, the one that is there is ours.
             other = None if self._before is not None else vars(optimizer).get("found_inf")
             without_state = [each for each in held if not optimizer.state.get(each)]
             self._before = _BeforeStep(other, without_state, [])
-            own = self._found_inf
             optimizer.found_inf = own if other is None else torch.maximum(own, other)  # type: ignore[attr-defined]
         else:
             trained = [own_part(each.detach()) for each in held if each.requires_grad]
@@ -282,9 +292,9 @@ class Guard:
             self._before = _BeforeStep(None, [], weights)
 
     def _after_step(self, optimizer: Optimizer) -> None:
-        before, bad = self._before, self._bad
-        self._before = None
-        if before is None or bad is None:
+        before, found = self._before, self._found_inf
+        self._before = self._awaited = None
+        if before is None or found is None:
             return
         if _skips_by_itself(optimizer):
             if before.found_inf is None:
@@ -295,8 +305,9 @@ class Guard:
                 # SGD allocates its momentum even in a step that it skips, and leaves it unfilled.
                 momentum = optimizer.state.get(each, {}).get("momentum_buffer")
                 if momentum is not None:
-                    momentum.masked_fill_(bad.to(momentum.device), 0)
+                    momentum.masked_fill_(found.to(momentum.device, torch.bool), 0)
         elif self._mixed:
+            bad = found.bool()
             with torch.no_grad():
                 for parameter, value in before.weights:
                     torch.where(bad.to(value.device), value, parameter, out=parameter)

@@ -24,6 +24,11 @@ from engram.kernels import triton_works
 Gradient: TypeAlias = Sequence[Tensor | None]
 """One entry a parameter; None is a gradient of 0."""
 
+SHARED_BUFFERS = (
+    "Two rows share their memory, as with gradient_as_bucket_view=True of DistributedDataParallel; "
+    "compute the losses under its no_sync()."
+)
+
 _Vector = TypeVar("_Vector")
 _Entry = TypeVar("_Entry")
 
@@ -365,8 +370,5 @@ def _check_buffers(rows: Sequence[Gradient]) -> None:
         buffers = [each.data_ptr() for each in column if each is not None]
         if len(buffers) > 1 and any(buffers):  # one parameter tells; an empty one is at 0
             if len(set(buffers)) < len(buffers):
-                raise EngramError(
-                    "Two rows share their memory, as with gradient_as_bucket_view=True of "
-                    "DistributedDataParallel; compute the losses under its no_sync()."
-                )
+                raise EngramError(SHARED_BUFFERS)
             return

@@ -23,6 +23,7 @@ from engram.gradients.finite import (
     refusal,
 )
 from engram.gradients.gram import Gradient, GradientRows, as_tensor
+from engram.gradients.scattered import ScatteredRows, scattered_rows
 from engram.gradients.sharded import Shards, own_parts
 from engram.rules import Rule
 
@@ -103,6 +104,10 @@ def mix_rows(
 ) -> Mix:
     """Weigh the rows and write their mixture to ``.grad``, which is None where this raises."""
     check_reached(rows, parameters)
+    if shards is None and scale is None and not on_host(values[0]):
+        scattered = scattered_rows(rows, values)
+        if scattered is not None:
+            return _mix_scattered(rule, names, values, scattered, parameters, check)
     parts = rows if shards is None else [own_parts(row) for row in rows]
     matrix = GradientRows(parts, values[0].device, shards)
     compared = matrix if rule.needs_gram else None
@@ -123,6 +128,43 @@ def mix_rows(
         clear_gradients(parameters)  # an interruption may come when some of them are written
         raise
     return mix
+
+
+def _mix_scattered(
+    rule: Rule,
+    names: Sequence[Hashable],
+    values: Sequence[Tensor],
+    rows: ScatteredRows,
+    parameters: Sequence[Tensor],
+    check: Check,
+) -> Mix:
+    """Do it by kernels, which find, too, whether the step is one that `is_bad_step` would tell."""
+    from engram.kernels import rows as kernels
+
+    losses, gram, mark = kernels.compare_scattered(rows.table, values, products=rule.needs_gram)
+    weights = rule(losses, gram).contiguous()
+    marks = None
+    if check is not False:
+        guarded = check.flag_on(losses.device) if isinstance(check, Guard) else None
+        marks = mark, torch.empty_like(losses[0]) if guarded is None else guarded
+    kernels.mix_scattered(
+        rows.table,
+        losses,
+        weights,
+        marks,
+        compares_losses=rule.compares_losses,
+        look=not rule.needs_gram,
+    )
+    try:
+        for parameter, gradient in zip(parameters, rows.mixture, strict=True):
+            parameter.grad = gradient
+        if marks is not None:
+            step = PendingStep(rule, names, losses, gram, mark.view(torch.bool))
+            _keep_or_refuse(step, parameters, check, flagged=True)
+    except BaseException:
+        clear_gradients(parameters)
+        raise
+    return Mix(losses, gram, weights)
 
 
 def weigh(
@@ -224,11 +266,17 @@ def check_gradient(
     bad = is_bad_step(rule, mix.losses, mix.weights, gradient)
     if shards is not None:
         bad = shards.anywhere(bad)
-    step = PendingStep(rule, names, mix.losses, mix.gram, bad)
+    _keep_or_refuse(PendingStep(rule, names, mix.losses, mix.gram, bad), parameters, check)
+
+
+def _keep_or_refuse(
+    step: PendingStep, parameters: Sequence[Tensor], check: Check, *, flagged: bool = False
+) -> None:
+    """Let the guard record a device's step, or wait for the device, and refuse one that is bad."""
     if isinstance(check, Guard):
-        check.record(step)
+        check.record(step, flagged=flagged)
         check.zero_if_bad(parameters)
-    elif bad.item():
+    elif step.bad.item():
         raise refusal(step.explain())
 
 

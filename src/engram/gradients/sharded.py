@@ -44,7 +44,8 @@ def is_dtensor(tensor: object) -> TypeGuard[DTensor]:
 
 def has_parts(parameters: Iterable[Tensor]) -> bool:
     """Tell whether one of the parameters is a DTensor."""
-    return any(is_dtensor(each) for each in parameters)
+    every = [*parameters]
+    return not _PLAIN.issuperset(map(type, every)) and any(map(is_dtensor, every))
 
 
 def refuse_sharded(parameters: Sequence[Tensor], what: str) -> None:
@@ -179,9 +180,9 @@ def whole_parameters(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 def has_pending(parameters: Sequence[Tensor]) -> bool:
     """Tell whether FSDP2 holds gradients back that it has not averaged over its ranks."""
-    wanted = {id(each) for each in parameters if is_dtensor(each)}
-    if not wanted:
+    if not has_parts(parameters):
         return False
+    wanted = {id(each) for each in parameters if is_dtensor(each)}
     for group in _fsdp_groups():
         held = [each for each in group.fsdp_params if id(each.sharded_param) in wanted]
         if held and getattr(group, "_partial_reduce_output", None) is not None:
@@ -206,8 +207,7 @@ def refuse_pending(parameters: Sequence[Tensor]) -> None:
 
 def _is_flat(parameter: Tensor) -> bool:
     """Tell whether FSDP1 has put parameters together in this one, whose type is any other's."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # whose import would take a while
-    return fsdp is not None and isinstance(parameter, fsdp.FlatParameter)
+    return getattr(parameter, "_is_flat_param", False)  # so isinstance() tells FlatParameter, too
 
 
 def _split(parameter: Tensor) -> int:

@@ -2,7 +2,8 @@
 
 Cross-entropies and their gradients come from logits in one go. Rows are read once for their dot
 products, and once for the step along their mixture; there are kernels for two rows, which most
-steps have, and for many.
+steps have, and for many. Two rows that autograd has left in a tensor for each parameter are read
+where they are, by their addresses, whatever the number of parameters.
 
 Triton comes with torch for GPUs. Nothing here is imported without it.
 """
@@ -12,6 +13,9 @@ Triton comes with torch for GPUs. Nothing here is imported without it.
 # ruff: noqa: ANN001, ANN202, N803
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton  # type: ignore[import-not-found, unused-ignore]
@@ -25,6 +29,10 @@ _DEPTH = 32  # numbers of each row that are multiplied at once
 _FEW = 32  # rows whose dot products two warps sum the fastest
 _BLOCK = 1024  # numbers of a row that are mixed at once
 _BLOCKS = 4  # blocks that one program goes through, of two rows
+_MOST_PROGRAMS = 2048  # that read the parameters of a model, a piece after another
+_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+PIECE = _BLOCK * _BLOCKS
+"""Numbers of a parameter that are read in one go."""
 
 
 def entropies(
@@ -138,6 +146,96 @@ def gram_apart(current: Tensor, reference: Tensor) -> Tensor:
     return parts.sum(0).view(2, 2)
 
 
+class Scattered(NamedTuple):
+    """One row or two, in a tensor for each parameter, by the addresses of what they hold."""
+
+    addresses: Tensor
+    """[rows, parameters], int64; 0 where a row has none of a parameter that the other one has."""
+    pieces: Tensor
+    """[3, pieces], int64: each one's parameter, its first number, and the parameter's numbers."""
+    dtype: torch.dtype
+    aligned: bool
+    """Whether every address is a multiple of 16."""
+
+    @property
+    def _programs(self) -> int:
+        return min(self.pieces.shape[1], _MOST_PROGRAMS)
+
+    @property
+    def _arguments(self) -> tuple[Tensor, int, Tensor, int, int]:
+        """What kernels read, and how many pieces a program goes through."""
+        count = self.pieces.shape[1]
+        steps = triton.cdiv(count, self._programs)
+        return self.addresses, self.addresses.shape[1], self.pieces, count, steps
+
+    @property
+    def _constants(self) -> dict[str, Any]:
+        return {
+            "ROWS": len(self.addresses),
+            "DTYPE": _TYPES[self.dtype],
+            "ALIGNED": self.aligned,
+            "BLOCK": _BLOCK,
+            "BLOCKS": _BLOCKS,
+        }
+
+
+def compare_scattered(
+    rows: Scattered, losses: Sequence[Tensor], *, products: bool
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return the losses [n], the dot products [n, n] if they are wanted, and a mark of 0.
+
+    ``losses`` are numbers of float32 on the device, as many as there are rows. What is returned is
+    float32; dot products are summed in float64 in the end, always in the same order.
+    """
+    count, device = len(losses), losses[0].device
+    numbers = torch.empty(count + count * count, dtype=torch.float32, device=device)
+    mark = torch.empty((), dtype=torch.uint8, device=device)
+    programs, parts = 0, numbers
+    with torch.cuda.device_of(mark):  # kernels go to the device in use
+        if products:
+            programs = rows._programs
+            parts = torch.empty(3, programs, dtype=torch.float32, device=device)
+            _dots_of_scattered[(programs,)](
+                *rows._arguments,
+                parts,
+                **rows._constants,
+            )
+        _gather_numbers[(1,)](
+            *(losses[0], losses[-1], parts, programs, numbers, mark),
+            ROWS=count,
+            BLOCK=_BLOCK,
+        )
+    gram = numbers[count:].view(count, count) if products else None
+    return numbers[:count], gram, mark
+
+
+def mix_scattered(
+    rows: Scattered,
+    losses: Tensor,
+    weights: Tensor,
+    marks: tuple[Tensor, Tensor] | None,
+    *,
+    compares_losses: bool,
+    look: bool,
+) -> None:
+    """Form ``weights @ rows`` in the first row's tensors, or the second's where it has none.
+
+    ``marks`` are one of this step, of uint8, and one of float32: both become 1 where a weight is
+    not finite, where a loss that the rule compares is below 0, or with ``look`` where an element
+    of the mixture is not finite; else they are left as they are.
+    """
+    mark, flag = marks or (weights, weights)
+    with torch.cuda.device_of(losses):
+        _mix_scattered[(rows._programs,)](
+            *rows._arguments,
+            *(losses, weights, mark, flag),
+            CHECKED=marks is not None,
+            COMPARED=compares_losses,
+            LOOK=look,
+            **rows._constants,
+        )
+
+
 def descend(parameters: Tensor, rows: Tensor, weights: Tensor, learning_rate: float) -> None:
     """Take the step w <- w - rate * (weights @ rows), of parameters [R, d], in place."""
     runs, count, length = rows.shape
@@ -159,6 +257,144 @@ def _load(row, start, length, BLOCK: tl.constexpr):
     else:
         block = tl.load(row + offsets, mask=offsets < length, other=0.0)
     return block
+
+
+@triton.jit
+def _load_at(
+    address, start, length, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Load a block of the numbers at an address in float32, zeros if that is 0."""
+    row = address.to(tl.pointer_type(DTYPE))
+    if ALIGNED:
+        row = tl.multiple_of(row, 16)
+    return _load(row, start, tl.where(address == 0, 0, length), BLOCK).to(tl.float32)
+
+
+@triton.jit
+def _piece(pieces, count, step, BLOCK: tl.constexpr):
+    """Return this program's next piece; behind the last one come some without a number."""
+    place = tl.program_id(0) + step * tl.num_programs(0)
+    known = tl.minimum(place, count - 1)
+    first = tl.multiple_of(tl.load(pieces + count + known), BLOCK)
+    length = tl.where(place < count, tl.load(pieces + 2 * count + known), 0)
+    return tl.load(pieces + known), first, length
+
+
+@triton.jit
+def _dots_of_scattered(
+    addresses,
+    parameters,
+    pieces,
+    count,
+    steps,
+    parts,
+    ROWS: tl.constexpr,
+    DTYPE: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    current_square = tl.zeros([BLOCK], tl.float32)
+    product = tl.zeros([BLOCK], tl.float32)
+    reference_square = tl.zeros([BLOCK], tl.float32)
+    for step in range(steps):
+        parameter, first, length = _piece(pieces, count, step, BLOCK)
+        current = tl.load(addresses + parameter)
+        reference = tl.load(addresses + (ROWS - 1) * parameters + parameter)
+        for block in range(BLOCKS):
+            start = first + block * BLOCK
+            g = _load_at(current, start, length, DTYPE, ALIGNED, BLOCK)
+            r = _load_at(reference, start, length, DTYPE, ALIGNED, BLOCK)
+            current_square += g * g
+            product += g * r
+            reference_square += r * r
+    part = parts + tl.program_id(0)
+    tl.store(part, tl.sum(current_square))
+    tl.store(part + tl.num_programs(0), tl.sum(product))
+    tl.store(part + 2 * tl.num_programs(0), tl.sum(reference_square))
+
+
+@triton.jit
+def _gather_numbers(
+    current, reference, parts, programs, numbers, mark, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    tl.store(mark, 0)
+    tl.store(numbers, tl.load(current))
+    if ROWS == 2:
+        tl.store(numbers + 1, tl.load(reference))
+    if programs > 0:
+        current_square = tl.zeros([BLOCK], tl.float64)
+        product = tl.zeros([BLOCK], tl.float64)
+        reference_square = tl.zeros([BLOCK], tl.float64)
+        for start in range(0, programs, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            inside = place < programs
+            current_square += tl.load(parts + place, mask=inside, other=0.0)
+            product += tl.load(parts + programs + place, mask=inside, other=0.0)
+            reference_square += tl.load(parts + 2 * programs + place, mask=inside, other=0.0)
+        gram = numbers + ROWS
+        tl.store(gram, tl.sum(current_square))
+        if ROWS == 2:
+            between = tl.sum(product)
+            tl.store(gram + 1, between)
+            tl.store(gram + 2, between)
+            tl.store(gram + 3, tl.sum(reference_square))
+
+
+@triton.jit
+def _mix_scattered(
+    addresses,
+    parameters,
+    pieces,
+    count,
+    steps,
+    losses,
+    weights,
+    mark,
+    flag,
+    CHECKED: tl.constexpr,
+    COMPARED: tl.constexpr,
+    LOOK: tl.constexpr,
+    ROWS: tl.constexpr,
+    DTYPE: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    first_weight = tl.load(weights)
+    second_weight = tl.load(weights + ROWS - 1)
+    trouble = tl.zeros([BLOCK], tl.float32)
+    for step in range(steps):
+        parameter, first, length = _piece(pieces, count, step, BLOCK)
+        current = tl.load(addresses + parameter)
+        reference = tl.load(addresses + (ROWS - 1) * parameters + parameter)
+        total = tl.where(current == 0, reference, current).to(tl.pointer_type(DTYPE))
+        if ALIGNED:
+            total = tl.multiple_of(total, 16)
+        for block in range(BLOCKS):
+            start = first + block * BLOCK
+            mixture = first_weight * _load_at(current, start, length, DTYPE, ALIGNED, BLOCK)
+            if ROWS == 2:
+                remembered = _load_at(reference, start, length, DTYPE, ALIGNED, BLOCK)
+                mixture += second_weight * remembered
+            rounded = mixture.to(DTYPE)
+            if LOOK:
+                wide = rounded.to(tl.float32)
+                trouble += wide - wide  # 0, but NaN where it is not finite
+            offsets = start + tl.arange(0, BLOCK)
+            if start + BLOCK <= length:
+                tl.store(total + offsets, rounded)
+            else:
+                tl.store(total + offsets, rounded, mask=offsets < length)
+    if CHECKED:
+        marks = tl.sum(trouble) + (first_weight - first_weight) + (second_weight - second_weight)
+        bad = marks != 0
+        if COMPARED:
+            for row in range(ROWS):
+                bad = bad | (tl.load(losses + row) < 0)
+        if bad:  # whoever finds it writes the same
+            tl.store(mark, 1)
+            tl.store(flag, 1.0)
 
 
 @triton.jit

@@ -74,7 +74,9 @@ class Rule(ABC):
     def _weigh_and_mark(self, losses: Tensor, gram: Tensor | None) -> Tensor:
         """Return the weights for checked input, all NaN where some of it is not finite."""
         # x − x is 0, but NaN where x is not finite: added to the weights, it marks trouble.
-        trouble = (losses - losses).sum(-1, keepdim=True)
+        trouble = losses - losses
+        if losses.shape[-1] > 1:
+            trouble = trouble.sum(-1, keepdim=True)
         if gram is not None:
             trouble = trouble + (gram - gram).sum((-2, -1)).unsqueeze(-1)
         if losses.shape[-1] == 1:
