@@ -433,3 +433,22 @@ def test_the_check_can_be_left_out():
     model.weights[0].grad = torch.full_like(model.weights[0], torch.nan)
     penalty.step(optimizer, check_finite=False)
     assert model.weights[0].isnan().all()
+
+
+@pytest.mark.parametrize(("name", "formula"), READINGS)
+def test_a_step_that_is_not_valid_counts_as_one_without_a_gradient(name, formula):
+    states = []
+    for bad in (0.0, torch.nan):
+        model, optimizer, penalty = build(name, formula, READINGS[name, formula][1])
+        for batch in batches(0):
+            learn(model, optimizer, penalty, batch)
+        penalty.end_task(model, batches(0))
+        for batch in batches(1)[:3]:
+            learn(model, optimizer, penalty, batch)
+        for each in model.parameters():
+            each.grad = torch.full_like(each, bad)
+        penalty.before_step(optimizer, valid=torch.tensor(bad == 0))
+        penalty.after_step()  # the weights are where they were
+        states.append(penalty.state_dict())
+    for fact, gathered in states[0]["gathered"].items():
+        assert all(map(torch.equal, gathered, states[1]["gathered"][fact]))

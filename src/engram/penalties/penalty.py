@@ -138,7 +138,7 @@ class Penalty(ABC):
         importance, weights, self._before = self._estimate(), self._weights(), None
         own = gradients = self._own_gradients()
         if valid is not None:
-            gradients = [torch.where(valid.to(g.device), g, g.new_zeros(())) for g in own]
+            gradients = _zero_unless(valid, own)
         trained = [i for i, each in enumerate(self._parameters) if each.requires_grad]
         trained = trained if self._penalised else []
         totals = self._with_penalty(trained, weights, own)
@@ -511,6 +511,18 @@ def _weight(parameter: Tensor) -> Tensor:
 def _copies(tensors: Weights) -> list[Tensor]:
     """Return copies, which on a GPU are made at once: times 1 every number is itself."""
     return [*torch._foreach_mul(tensors, 1.0)]
+
+
+def _zero_unless(valid: Tensor, gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return the gradients of a step that is valid, and 0 for one that is not; none is read back."""
+    zeros = dict[tuple[torch.device, torch.dtype], Tensor]()
+    found = []
+    for each in gradients:
+        kind = each.device, each.dtype
+        if kind not in zeros:
+            zeros[kind] = each.new_zeros(())
+        found.append(torch.where(valid.to(each.device), each, zeros[kind]))
+    return found
 
 
 def _begin_check(tensors: list[Tensor]) -> Callable[[], bool]:
