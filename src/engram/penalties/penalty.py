@@ -514,7 +514,7 @@ def _copies(tensors: Weights) -> list[Tensor]:
 
 
 def _zero_unless(valid: Tensor, gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the gradients of a step that is valid, and 0 for one that is not; none is read back."""
+    """Return the gradients of a step that is valid, or zeros; nothing is read back."""
     zeros = dict[tuple[torch.device, torch.dtype], Tensor]()
     found = []
     for each in gradients:
