@@ -109,7 +109,7 @@ class _BeforeStep(NamedTuple):
     """What was there before an optimiser's step, and may have to be put back after it."""
 
     found_inf: Tensor | None  # that of a GradScaler, which takes it away itself
-    without_state: list[Tensor]  # parameters that have no momentum yet
+    without_state: list[Tensor]  # parameters that are to have momentum and have none yet
     weights: list[tuple[Tensor, Tensor]]  # parameters, and what they were
 
 
@@ -283,7 +283,8 @@ class Guard:
         if _skips_by_itself(optimizer):
             # Where the last step broke off, the one that is there is ours.
             other = None if self._before is not None else vars(optimizer).get("found_inf")
-            without_state = [each for each in held if not optimizer.state.get(each)]
+            momentum = any(group.get("momentum") for group in optimizer.param_groups)
+            without_state = [e for e in held if momentum and not optimizer.state.get(e)]
             self._before = _BeforeStep(other, without_state, [])
             optimizer.found_inf = own if other is None else torch.maximum(own, other)  # type: ignore[attr-defined]
         else:

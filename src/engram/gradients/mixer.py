@@ -314,5 +314,5 @@ class _Row:
 
 def optimized(optimizer: Optimizer) -> list[Tensor]:
     """Return what an optimiser holds, each parameter once: it takes one twice with a warning."""
-    groups = optimizer.param_groups
-    return list({id(each): each for group in groups for each in group["params"]}.values())
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    return [*dict(zip(map(id, held), held, strict=True)).values()]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import compress
+from operator import eq
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -39,60 +41,38 @@ class ScatteredRows(NamedTuple):
 
 
 def scattered_rows(rows: Sequence[Gradient], losses: Sequence[Tensor]) -> ScatteredRows | None:
-    """Return where the rows are; None where they are to be mixed in another way."""
+    """Return where the rows are; None where they are mixed in another way."""
     if len(rows) > 2 or not all(map(triton_works, losses)):
         return None
     device = losses[0].device
     stream = _stream_in_use(device)
     if stream is None:
         return None
-    dtype, place, alone = None, losses[0].get_device(), len(rows) == 1
-    mixture, sizes = list[Tensor | None](), list[int]()
-    addresses: tuple[list[int], list[int]] = [], []
-    shared = misaligned = 0
-    # A loop over all parameters while a GPU may wait: what is not needed is not called.
-    for g, r in zip(rows[0], rows[-1], strict=True):
-        held = r if g is None else g
-        mixture.append(held)
-        if held is None or not held.numel():
-            continue
-        dtype = dtype or held.dtype
-        current = reference = 0
-        if g is not None:
-            if not _is_one_of(g, dtype, place):
-                return None
-            current = g.data_ptr()
-        if r is not None and not alone:
-            if not _is_one_of(r, dtype, place) or not (g is None or _in_one_order(g, r)):
-                return None
-            reference = r.data_ptr()
-        elif not _in_one_order(held, held):
-            return None
-        shared |= current == reference
-        misaligned |= (current | reference) % _ALIGNMENT
-        sizes.append(held.numel())
-        addresses[0].append(current)
-        addresses[1].append(reference)
-    if dtype not in _DTYPES:  # or nothing is reached
+    # A GPU may wait while all parameters are gone through: the interpreter's own loops are fast.
+    every = [each for row in rows for each in row if each is not None]
+    dtypes = {each.dtype for each in every}
+    if len(dtypes) != 1 or not dtypes.issubset(_DTYPES) or {*map(type, every)} != {Tensor}:
         return None
-    if shared:
+    if {*map(Tensor.get_device, every)} != {losses[0].get_device()}:
+        return None
+    if {each.layout for each in every} != {torch.strided} or not _in_one_order(every, rows):
+        return None
+    mixture = [r if g is None else g for g, r in zip(rows[0], rows[-1], strict=True)]
+    sizes = [0 if each is None else each.numel() for each in mixture]
+    addresses = [[0 if each is None else each.data_ptr() for each in row] for row in rows]
+    if 0 in sizes:  # what no row reaches, or what has no elements
+        addresses = [[*compress(row, sizes)] for row in addresses]
+        sizes = [size for size in sizes if size]
+    if not sizes:
+        return None
+    if len(rows) == 2 and any(map(eq, *addresses)):
         raise EngramError(SHARED_BUFFERS)
     from engram.kernels.rows import Scattered
 
-    given = (tuple(addresses[0]),) if alone else (tuple(addresses[0]), tuple(addresses[1]))
     where = device, stream
-    tables = _addresses(given, *where), _pieces(tuple(sizes), *where)
-    return ScatteredRows(Scattered(*tables, dtype, not misaligned), mixture)
-
-
-def _is_one_of(gradient: Tensor, dtype: torch.dtype, place: int) -> bool:
-    """Whether a gradient is a plain tensor of a type and on a device."""
-    return (
-        gradient.dtype is dtype
-        and gradient.get_device() == place
-        and type(gradient) is Tensor
-        and gradient.layout is torch.strided
-    )
+    tables = _addresses(tuple(map(tuple, addresses)), *where), _pieces(tuple(sizes), *where)
+    aligned = not any(each % _ALIGNMENT for row in addresses for each in row)
+    return ScatteredRows(Scattered(*tables, dtypes.pop(), aligned), mixture)
 
 
 def _stream_in_use(device: torch.device) -> int | None:
@@ -105,12 +85,19 @@ def _stream_in_use(device: torch.device) -> int | None:
     return torch.cuda.current_stream(device).cuda_stream
 
 
-def _in_one_order(one: Tensor, other: Tensor) -> bool:
-    """Whether the elements of both lie in the same order and without gaps, as channels-last do."""
-    if one.is_contiguous() and other.is_contiguous():
+def _in_one_order(every: Sequence[Tensor], rows: Sequence[Gradient]) -> bool:
+    """Whether each parameter's gradients lie in one order without gaps; channels-last ones do."""
+    if all(map(Tensor.is_contiguous, every)):
         return True
-    order = sorted(range(one.dim()), key=one.stride, reverse=True)
-    return one.stride() == other.stride() and one.permute(order).is_contiguous()
+    for column in zip(*rows, strict=True):
+        there = [each for each in column if each is not None]
+        if all(map(Tensor.is_contiguous, there)):
+            continue
+        order = sorted(range(there[0].dim()), key=there[0].stride, reverse=True)
+        alike = all(each.stride() == there[0].stride() for each in there)
+        if not (alike and there[0].permute(order).is_contiguous()):
+            return False
+    return True
 
 
 # A table belongs to the stream on which it was written: on another one it might be read too early.

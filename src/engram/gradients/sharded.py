@@ -149,6 +149,8 @@ class Shards:
 
 def shards_of(parameters: Sequence[Tensor], group: dist.ProcessGroup | None) -> Shards | None:
     """Return how parameters are sharded, None where none is; refuse what cannot be mixed."""
+    if _PLAIN.issuperset(map(type, parameters)) and not any(map(_is_flat, parameters)):
+        return None
     sharded = False
     for each in parameters:
         if type(each) in _PLAIN and not _is_flat(each):
@@ -207,7 +209,7 @@ def refuse_pending(parameters: Sequence[Tensor]) -> None:
 
 def _is_flat(parameter: Tensor) -> bool:
     """Tell whether FSDP1 has put parameters together in this one, whose type is any other's."""
-    return getattr(parameter, "_is_flat_param", False)  # so isinstance() tells FlatParameter, too
+    return getattr(parameter, "_is_flat_param", False)  # as isinstance() knows a FlatParameter
 
 
 def _split(parameter: Tensor) -> int:
