@@ -16,6 +16,7 @@ from engram.lab.methods.er_ace import among_its_own
 from engram.lab.methods.method import Setup
 from engram.lab.methods.registry import Entry, register
 from engram.lab.methods.replay import PRESETS, Replay, ReplaySettings, with_presets
+from engram.lab.networks import aligned_empty
 from engram.lab.settings import other_default, setting
 from engram.rules import MEGA1, MEGA2, Equal, Rule
 
@@ -74,12 +75,14 @@ class Recommended(Replay):
         self._remembers = settings.alpha > 0
         self._per_update = 2 if self._remembers else 1
         self.draws = settings.updates * self._per_update
-        self._distance = torch.empty_like(self.parameters) if self._remembers else None
+        shape = (len(self.parameters), self.network.size if self._remembers else 0)
+        self._distance = aligned_empty(self.parameters, *shape)  # its gradient
         self._averages = any(one.average > 0 for one in setup.each or (settings,))
         decay = setup.number(settings, "average")
         self._least_share = 1 - decay * torch.ones_like(self.parameters[:, :1])
         kept = slice(None) if self._averages else slice(0)
-        self.averaged = self.parameters[:, kept].clone()
+        start = self.parameters[:, kept]
+        self.averaged = aligned_empty(start, *start.shape).copy_(start)
         self.averaged_buffers = self.buffers[:, kept].clone()
         self.batches = torch.zeros_like(self._least_share)  # in the average, [R, 1]
 
@@ -107,10 +110,8 @@ class Recommended(Replay):
             if drawn:
                 *kept, (reference, _) = drawn[update * self._per_update :][: self._per_update]
                 for part, (logits,) in kept:
-                    beside = self._distance
-                    assert beside is not None
-                    self.rows.gradient(part, beside, Distance(logits))
-                    beside.mul_(self.settings.alpha)
+                    self.rows.gradient(part, self._distance, Distance(logits))
+                    beside = self._distance.mul_(self.settings.alpha)
             mix = self.rows.step(
                 self.rule,
                 self.learning_rate,
@@ -146,11 +147,7 @@ register(
         Recommended,
         RecommendedSettings,
         presets=with_presets({name: {"memory": "reservoir"} for name in PRESETS}),
-        search={
-            "alpha": (0.1, 0.3, 1.0),
-            "updates": (1, 2),
-            "average": (0.0, 0.9, 0.99),
-        },
+        search={"updates": (1, 2), "average": (0.9, 0.99), "alpha": (0.1, 0.3, 1.0)},
         varies=("learning_rate", "epsilon", "average"),
         one_pass=True,
     )
