@@ -69,9 +69,8 @@ class WalkImportance(Importance):
         if self._textbook:
             on_all("div_", distances, 2)  # as the Kullback-Leibler divergence expands
         on_all("add_", distances, self._damping)
-        on_all("div_", self.path_integral, distances)
-        on_all("clamp_min_", self.path_integral, 0)
-        on_all("add_", self.score, self.path_integral)
+        on_all("clamp_min_", self.path_integral, 0)  # distances are above 0: the sign is the same
+        on_all("addcdiv_", self.score, self.path_integral, distances)
         on_all("copy_", self.last, weights)
         refresh(self.fisher, self.squares, self._interval, self._decay)
         clear(self.path_integral)
