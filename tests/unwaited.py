@@ -12,8 +12,10 @@ import engram.kernels
 
 
 def unwaited(patch):
-    """Let steps on the CPU be weighed and checked as a GPU's, until the patch is undone."""
+    """Let steps on the CPU be weighed, checked and filed as a GPU's, until the patch is undone."""
     patch.setattr("engram.gradients.mixing.on_host", lambda _: False)
+    for module in ("memory", "storage"):
+        patch.setattr(f"engram.memory.{module}.on_host", lambda _: False)
 
 
 def with_kernels(patch, kernels):

@@ -183,6 +183,9 @@ class Learner:
     2
     """
 
+    # Stands for the guard's flags from one settling to the next: one is true if all before are.
+    _flags: object = None
+
     def __init__(
         self,
         model: nn.Module,
@@ -270,6 +273,7 @@ class Learner:
         self._micro_batch = micro_batch
         self._process_group = process_group
         self._guard = Guard(check_finite)
+        self._flags = object()
         self._shared = shared
 
     @property
@@ -351,7 +355,7 @@ class Learner:
             if not own.size:
                 none = "none that is not of a blocked subject" if own.skipped else "none"
                 raise EngramError(f"A batch must hold at least one example; this one holds {none}.")
-            if check is False and own.finite is not None and not own.finite:
+            if check is False and own.magnitude is not None and not own.finite:
                 raise EngramError(
                     "The batch holds a value that is not finite, which the memory does not take; "
                     "leave it out, or give the memory allow_nonfinite=True."
@@ -388,8 +392,10 @@ class Learner:
             before = _versions(own.tensors)
             seen = memory.present(own)
             ranks = ranks_of(self._process_group, self.rule) if self._shared else None
-            prepared.append(own if ranks is None else _of_all_ranks(ranks, memory, own))
-            yield from self._losses(seen, task, own.size, own.finite, own.metadata)
+            # What the step's value tells, its flag does.
+            checked = own._replace(magnitude=None)
+            prepared.append(checked if ranks is None else _of_all_ranks(ranks, memory, own))
+            yield from self._losses(seen, task, own.size, own.magnitude, own.metadata)
             if _versions(own.tensors) != before:
                 raise EngramError(_WRITTEN_TO)
 
@@ -408,7 +414,7 @@ class Learner:
             _put_back(buffers, unless=valid)
         self._take_step(penalty)
         if memory is not None:
-            memory.file(*prepared, valid=valid)
+            memory.file(*prepared, valid=valid, source=self._flags)
         if self._guard.due:
             self.settle()
         return mix
@@ -452,7 +458,7 @@ class Learner:
                     f"{error} That was example {place} of the batch, counted from 0; those before "
                     "it are learnt and remembered."
                 ) from error
-            memory.file(prepared, valid=self._guard.valid)
+            memory.file(prepared, valid=self._guard.valid, source=self._flags)
         if not losses:
             raise EngramError("A batch must hold at least one example that is not blocked.")
         if self._guard.due:
@@ -530,6 +536,7 @@ class Learner:
         """
         if self.memory is not None:
             self.memory.settle()
+        self._flags = object()
         self._guard.settle()
 
     def end_task(
@@ -603,6 +610,7 @@ class Learner:
                 raise
             reason = str(error).rstrip(". ")
             raise EngramError(f"The state is not of this {name}: {reason}.") from error
+        self._flags = object()
         self._guard.reset()
         compare_again(optimized(self.optimizer))  # it may have been loaded on one rank alone
 
@@ -651,14 +659,14 @@ class Learner:
         current: Batch,
         task: int | None,
         size: int,
-        finite: Tensor | None,
+        magnitude: Tensor | None,
         known: Metadata,
         kept: list[Mapping[str, Tensor]] | None = None,
     ) -> Iterator[NamedLoss]:
         """Yield the losses of a step, the current one last: it matters to running averages.
 
-        So it is in the paper's experiments, too. ``finite`` tells, on a device, whether all values
-        of the current batch are. ``kept`` takes what an objective wants to be remembered of it.
+        So it is in the paper's experiments, too. ``magnitude`` is finite, on a device, if all
+        values of the current batch are. ``kept`` takes what an objective wants to be remembered.
         """
         device = _device_of(current)
         with_tasks = self._loss is not cross_entropy  # which never looks at them
@@ -681,7 +689,7 @@ class Learner:
             evaluated = ((row, each) for row in rows() for each in self._in_parts(row))
         for row, (loss, value, columns, examples) in evaluated:
             if row.name == "current":
-                value = _checked_value(loss, value, finite)
+                value = _checked_value(loss, value, magnitude)
                 if kept is not None and columns is not None:
                     kept.append(columns)
             yield NamedLoss(row.name, loss, value, 1.0 if ranks is None else float(examples))
@@ -752,8 +760,8 @@ class Learner:
                 "The batch has examples of a blocked subject, which an objective that remembers "
                 "columns cannot leave out; leave them out of the batch."
             )
-        prepared.append(own)
-        yield last._replace(value=_checked_value(last.loss, last.value, own.finite))
+        prepared.append(own._replace(magnitude=None))
+        yield last._replace(value=_checked_value(last.loss, last.value, own.magnitude))
 
     def _plain_loss(self, model: nn.Module, batch: Any, tasks: Tensor | None) -> Any:  # noqa: ANN401
         """Return the loss of a batch by itself."""
@@ -972,7 +980,7 @@ def _examples(weights: Tensor | None, size: int) -> Tensor | float:
 
 def _of_all_ranks(ranks: Ranks, memory: Memory, own: Prepared) -> Prepared:
     """Return the batch of all ranks, each one's examples after those of the rank before it."""
-    columns: list[Tensor] = []
+    own, columns = memory.with_labels(own), list[Tensor]()
     for each in own.tensors:
         lengths = torch.tensor(each.lengths) if isinstance(each, Ragged) else None
         columns += [each] if lengths is None else [each.values, lengths.to(each.device)]
@@ -1046,25 +1054,27 @@ def _parted(batch: Batch, names: Sequence[str]) -> tuple[Batch, dict[str, Tensor
 
 
 def _checked_value(
-    loss: Tensor, value: Tensor | float | None, finite: Tensor | None
+    loss: Tensor, value: Tensor | float | None, magnitude: Tensor | None
 ) -> Tensor | float | None:
-    """Return the value, NaN where the batch is not finite, which its device alone may know."""
-    if finite is None:
+    """Return the value, NaN where the batch is not finite, which its device alone may know.
+
+    The batch's ``magnitude`` is finite where that is.
+    """
+    if magnitude is None:
         return value
-    return _nan_unless(finite, loss if value is None else value)
+    value = loss if value is None else value
+    if isinstance(value, Tensor):
+        # Times 0 everything finite is 0, and nothing else is.
+        return torch.add(value.detach(), magnitude.to(value.device), alpha=0)
+    if isinstance(value, int | float):
+        return torch.where(magnitude < math.inf, value, math.nan)
+    return value
 
 
 def _versions(tensors: Iterable[Tensor]) -> list[int]:
     """Return how often each tensor was written to; those of inference mode do not tell."""
     own = (each.values if isinstance(each, Ragged) else each for each in tensors)
     return [0 if each.is_inference() else each._version for each in own]
-
-
-def _nan_unless(finite: Tensor, value: Tensor | float) -> Tensor | float:
-    """Return a value that is NaN where the batch is not finite, which its device alone knows."""
-    if isinstance(value, Tensor):
-        return torch.where(finite.to(value.device), value.detach(), math.nan)
-    return torch.where(finite, value, math.nan) if isinstance(value, int | float) else value
 
 
 def _refuse_sharded(model: object) -> None:

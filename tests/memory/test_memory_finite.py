@@ -21,7 +21,7 @@ from engram.memory import (
     Reservoir,
     TensorStorage,
 )
-from engram.memory.columns import finite_flag
+from unwaited import unwaited
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -96,17 +96,20 @@ def test_finite_values_may_be_so_large_that_their_sum_is_not(dtype, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CASES)
-def test_a_device_tells_the_same_without_being_waited_for(name, device):
+def test_a_device_tells_the_same_without_being_waited_for(name, device, monkeypatch):
+    unwaited(monkeypatch)
     whole, broken = (tensor.to(device) for tensor in CASES[name])
     for tensor, expected in [(whole, True), (broken, False), (broken[:4], True)]:
-        flag = finite_flag(tensor)
+        flag = Memory(Fifo(9)).prepare(tensor).finite
         assert (flag.device, flag.dtype, flag.shape) == (tensor.device, torch.bool, ())
         assert flag.item() is expected
 
 
-def test_what_can_only_be_finite_has_no_flag():
-    for tensor in (torch.arange(3), torch.zeros(0, 3), torch.zeros(3, dtype=torch.bool)):
-        assert finite_flag(tensor) is None
+def test_what_can_only_be_finite_has_no_flag(monkeypatch):
+    with monkeypatch.context() as patch:
+        unwaited(patch)
+        for tensor in (torch.arange(3), torch.zeros(0, 3), torch.zeros(3, dtype=torch.bool)):
+            assert Memory(Fifo(9)).prepare(tensor).finite is None
     memory = Memory(Fifo(9))
     assert memory.prepare((torch.ones(2), torch.arange(2))).finite is None  # it was checked here
     assert Memory(Fifo(9), allow_nonfinite=True).prepare(torch.full((2,), math.nan)).finite is None

@@ -210,6 +210,11 @@ def checked_lengths(lengths: object) -> list[int]:
     return own
 
 
+def on_host(device: torch.device) -> bool:
+    """Tell whether what is there can be read at once: of any other device the host has to wait."""
+    return device.type == "cpu"
+
+
 def describe(batch: object) -> Structure:
     """Return a batch's structure; a named tuple counts as a tuple, any mapping as a dict."""
     if isinstance(batch, Tensor):
@@ -426,11 +431,13 @@ def is_finite(tensor: Tensor) -> bool:
     return values is None or bool(values.isfinite().all())
 
 
-def finite_flag(tensor: Tensor) -> Tensor | None:
-    """Return whether all values are finite, on the tensor's device; None where all have to be."""
+def largest_magnitude(tensor: Tensor) -> Tensor | None:
+    """Return a number of the tensor's device that is finite if all values are; None if all must be.
+
+    It is NaN where one of the values is.
+    """
     values = _inexact(tensor)
-    # The largest magnitude is no number where one of the values is none.
-    return None if values is None else torch.linalg.vector_norm(values, math.inf) < math.inf
+    return None if values is None else torch.linalg.vector_norm(values, math.inf)
 
 
 def first_not_finite(tensors: list[Tensor]) -> int:

@@ -25,6 +25,9 @@ from engram.memory.columns import Batch
 NONE = int(np.iinfo(np.int64).min)
 """Stands in the columns of tasks and labels where an example has none."""
 
+UNREAD = NONE + 20_011
+"""Stands in the column of labels where the label is still to be read from a device."""
+
 _ID_TYPES = {int, str}
 _BITS = 512
 """Of an integer for an id or a tag. JSON has no bound, but what reads and writes it has."""
@@ -155,8 +158,12 @@ def checked_metadata(
     weights: Numbers | None = None,
     times: float | Numbers | None = None,
     sizes: list[int] | None = None,
+    unread: bool = False,
 ) -> Metadata:
-    """Return what a user gave as columns, all of one length, or refuse what is not that."""
+    """Return what a user gave as columns, all of one length, or refuse what is not that.
+
+    There are labels that are `UNREAD` where it is said so.
+    """
     own_labels = None if labels is None else integers("labels", labels, count)
     count = len(own_labels) if count is None and own_labels is not None else count
     own_ids = None if ids is None else _counted("ids", checked_ids(ids), count)
@@ -165,7 +172,8 @@ def checked_metadata(
     count = len(own_tasks)
     none: list[Any] = [None] * count
     own_tags = none if tags is None else _tags(tags, count)
-    known = Metadata(own_tasks, own_labels or [NONE] * count, own_ids, own_tags)
+    own_labels = own_labels or [UNREAD if unread else NONE] * count
+    known = Metadata(own_tasks, own_labels, own_ids, own_tags)
     if weights is None and times is None and sizes is None:
         return known
     measures: dict[str, list[float]] = {}

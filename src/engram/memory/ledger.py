@@ -14,6 +14,7 @@ from engram.errors import EngramError, shown, unknown
 from engram.memory.examples import (
     NONE,
     STORED_BITS,
+    UNREAD,
     Example,
     Id,
     Ids,
@@ -292,6 +293,17 @@ class Ledger:
             raise EngramError("The memory's examples have no labels; give labels when adding.")
         return _slots_by(self.labels[: self.available])
 
+    def unread(self) -> Indices:
+        """Return the slots of labels that are still to be read, in order."""
+        return np.flatnonzero(self.labels == UNREAD)
+
+    def enter_labels(self, slots: Indices, labels: Indices) -> None:
+        """Enter labels that were to be read; the least number, which stands for none, as the next.
+
+        That is no change of what is held: whatever undoes one may leave them to be read again.
+        """
+        self.labels[slots] = np.maximum(labels, NONE + 1)
+
     def draw(self, count: int, generator: np.random.Generator) -> Indices:
         """Return ``count`` slots drawn without replacement, all in order if there are fewer."""
         return draw(self.available, natural("count", count), generator)
@@ -327,11 +339,25 @@ class Ledger:
         times: float | Numbers | None = None,
         sizes: list[int] | None = None,
         described: Described | None = None,
+        unread: bool = False,
     ) -> Metadata:
-        """Return what `add` would enter, or refuse it; nothing has changed yet."""
+        """Return what `add` would enter, or refuse it; nothing has changed yet.
+
+        Labels that are ``unread`` are entered by `enter_labels`, later.
+        """
         batch = checked_metadata(
-            tasks, labels, ids, tags, count, weights=weights, times=times, sizes=sizes
-        )._replace(described=described)
+            tasks,
+            labels,
+            ids,
+            tags,
+            count,
+            weights=weights,
+            times=times,
+            sizes=sizes,
+            unread=unread,
+        )
+        if described is not None:
+            batch = batch._replace(described=described)
         if batch.tasks:
             self.check(batch)
         return batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,13 +24,15 @@ from engram.memory.columns import (
     Batch,
     chosen,
     example_nbytes,
-    finite_flag,
     first_not_finite,
     has_ragged,
     is_finite,
+    largest_magnitude,
+    on_host,
     one_by_one,
 )
 from engram.memory.examples import (
+    UNREAD,
     Erasure,
     Example,
     Ids,
@@ -79,15 +82,25 @@ class Prepared(NamedTuple):
     metadata: Metadata
     size: int  # how many examples there are
     examples: list[Any]  # the storage's, with which it agrees
-    finite: Tensor | None
-    """Whether all values are finite, on the batch's device; None where no device was to be asked.
+    magnitude: Tensor | None
+    """A number of the batch's device that is finite if all values are, and has not been waited for.
 
-    It is a bool without dimensions, which has not been waited for.
+    None where no device was to be asked.
     """
     skipped: tuple[int, ...] = ()
     """Which examples were left out, counted from 0: those of subjects that are blocked."""
     blocks: Blocks | None = None
     """Which these were when it was prepared."""
+    label_column: int | None = None
+    """Which of the tensors has the labels, where they are on a device and have not been read."""
+
+    @property
+    def finite(self) -> Tensor | None:
+        """Whether all values are finite, a bool of the batch's device that is not waited for.
+
+        None where no device was to be asked.
+        """
+        return None if self.magnitude is None else self.magnitude < math.inf
 
 
 class _Unsettled(NamedTuple):
@@ -115,16 +128,16 @@ def _check_budget(max_bytes: int | None, nbytes: int) -> None:
         raise EngramError(f"max_bytes is {max_bytes}, less than the {nbytes} bytes of one example.")
 
 
-def _finite(tensors: list[Tensor]) -> Tensor | None:
-    """Refuse values of the host that are not finite; return whether those of a device are."""
-    finite: Tensor | None = None
+def _magnitude(tensors: list[Tensor]) -> Tensor | None:
+    """Refuse values of the host that are not finite; return the `Prepared.magnitude` of others."""
+    found: Tensor | None = None
     for tensor in tensors:
-        if tensor.is_cpu:
+        if on_host(tensor.device):
             if not is_finite(tensor):
                 raise _not_finite(tensors)
-        elif (flag := finite_flag(tensor)) is not None:
-            finite = flag if finite is None else finite & flag.to(finite.device)
-    return finite
+        elif (own := largest_magnitude(tensor)) is not None:
+            found = own if found is None else torch.maximum(found, own.to(found.device))
+    return found
 
 
 def _not_finite(tensors: list[Tensor]) -> EngramError:
@@ -274,6 +287,8 @@ class Memory:
     collate: Collate | None = None
     """Makes a batch of the examples of a sample; None for columns as they were added."""
     _chooses_storage = False
+    # Which of the storage's columns has the labels that the ledger lacks; None if it lacks none.
+    _label_column: int | None = None
 
     def __init__(
         self,
@@ -323,6 +338,7 @@ class Memory:
         # Rows that could not be written, and the slots they were to be written to.
         self._doubtful: tuple[tuple[Tensor, list[int]], ...] = ()
         self._unsettled: list[_Unsettled] = []
+        self._source: object = None  # what all their flags come from; None if not from one
         self._undone = 0  # batches that were found not to be valid, since `settle` last counted
 
     def __repr__(self) -> str:
@@ -430,8 +446,14 @@ class Memory:
             if self._chooses_storage and not self.storage.rows:
                 self._choose_storage(has_ragged(batch))
             tensors = self.storage.check(batch)
-            labels = self.storage.labels(batch) if labels is None else labels
             size = len(tensors[0])
+            column = None
+            if not self.policy.by_class:
+                column = self.storage.label_column(batch, tensors, labels)
+            if column is not None:
+                labels = None
+            elif labels is None:
+                labels = self.storage.labels(batch)
             sizes = None if self.max_bytes is None else self.storage.sizes(tensors)
             described = None
             if isinstance(self.policy, Selective) and size:
@@ -446,13 +468,16 @@ class Memory:
                 times=times,
                 sizes=sizes,
                 described=described,
+                unread=column is not None,
             )
             if sizes is not None:
                 _check_budget(self.max_bytes, max(sizes, default=0))
             elif self.max_bytes is not None and not self.storage.rows:
                 _check_budget(self.max_bytes, example_nbytes(tensors))
-            finite = None if self.allow_nonfinite else _finite(self.storage.values(tensors))
-            prepared = Prepared(batch, tensors, metadata, size, self.storage.examples, finite)
+            own = None if self.allow_nonfinite else _magnitude(self.storage.values(tensors))
+            prepared = Prepared(
+                batch, tensors, metadata, size, self.storage.examples, own, label_column=column
+            )
             return self._without_blocked(prepared) if self._blocks.entries else prepared
 
     def _without_blocked(self, prepared: Prepared) -> Prepared:
@@ -491,6 +516,45 @@ class Memory:
             blocks=self._blocks,
         )
 
+    def with_labels(self, prepared: Prepared) -> Prepared:
+        """Return a batch with its labels, which a device that has them is waited for."""
+        column = prepared.label_column
+        if column is None:
+            return prepared
+        labels: Any = prepared.tensors[column]
+        if isinstance(self.storage, IndexStorage):
+            labels = self.storage.labels(labels)
+        read = integers("labels", labels, prepared.size)
+        return prepared._replace(
+            metadata=prepared.metadata._replace(labels=read), label_column=None
+        )
+
+    def _expect_labels(self, prepared: Prepared) -> Prepared:
+        """Return a batch as it is to be filed: with its labels, or these are to be read later."""
+        column = prepared.label_column
+        other = prepared.examples is not self.storage.examples
+        if column is not None and (other or self.policy.by_class):
+            prepared, column = self.with_labels(prepared), None
+        if column is None:
+            if UNREAD in prepared.metadata.labels:  # a label that is that very number
+                self._settle()
+        elif column != self._label_column:
+            if self._label_column is not None:
+                self._settle()
+            if len(self._ledger.unread()):
+                return self.with_labels(prepared)
+        return prepared
+
+    def _read_labels(self) -> None:
+        """Read the labels that the ledger lacks; whoever asks for them waits for the device."""
+        if self._label_column is not None:
+            slots = self._ledger.unread()
+            if len(slots):
+                found = self.storage.labels_in(
+                    self._label_column, self.storage.place(torch.from_numpy(slots))
+                )
+                self._ledger.enter_labels(slots, found.cpu().numpy())
+
     def _choose_storage(self, ragged: bool) -> None:
         """Let the storage be of the kind that the first batch needs, where none was given."""
         kind = RaggedStorage if ragged else TensorStorage
@@ -514,7 +578,9 @@ class Memory:
             return (collate or _default_collate)(batch)
         return batch if collate is None else collate(one_by_one(batch))
 
-    def file(self, prepared: Prepared, *, valid: Tensor | None = None) -> None:
+    def file(
+        self, prepared: Prepared, *, valid: Tensor | None = None, source: object = None
+    ) -> None:
         """Add what `prepare` has checked: all of it or, where it is interrupted, nothing.
 
         With ``valid``, a bool without dimensions on any device, the batch is added where that and
@@ -526,6 +592,9 @@ class Memory:
         settles first. A storage on the host has to wait for batches of a device anyway, and is
         settled at once.
 
+        Flags of one ``source`` are each true only if those before it are, which saves the device a
+        launch; where that was not so, batches that follow one that is not valid would be kept.
+
         Without ``valid``, values that are not finite are refused.
         """
         if valid is not None:
@@ -536,13 +605,15 @@ class Memory:
             return
         with self._lock:
             self._finish()
+            if prepared.label_column != self._label_column:
+                prepared = self._expect_labels(prepared)
             if valid is None:
                 if self._unsettled:
                     self._read_flags()
-                if prepared.finite is not None and not prepared.finite:
+                if prepared.magnitude is not None and not prepared.finite:
                     raise _not_finite(self.storage.values(prepared.tensors))
             else:
-                wanted, valid = self._chain(valid, prepared)
+                wanted, valid = self._chain(valid, prepared, source)
                 if not wanted:
                     return
             ledger, storage = self._ledger, self.storage
@@ -552,6 +623,8 @@ class Memory:
             ledger.check(prepared.metadata)
             try:  # as in `_erase`: one more call would cost every step
                 ledger.begin()
+                if prepared.label_column is not None:  # from here on nobody else settles
+                    self._label_column = prepared.label_column
                 if valid is not None:
                     ledger.note(self._draws.go_back, self._draws.mark())
                 if len(ledger) + prepared.size > storage.rows:
@@ -562,18 +635,27 @@ class Memory:
                 self._finish()
                 raise
 
-    def _chain(self, valid: Tensor, prepared: Prepared) -> tuple[bool, Tensor | None]:
+    def _chain(
+        self, valid: Tensor, prepared: Prepared, source: object
+    ) -> tuple[bool, Tensor | None]:
         """Return whether to file a batch, and by which flag; by none where it is known already."""
         if len(self._unsettled) >= _MOST:
             self._settle()
         if not self._undone:
-            if prepared.finite is not None:
-                valid = valid.to(prepared.finite.device) & prepared.finite
-            device = self.storage.device_for(prepared.tensors)
-            waits = self.storage.waits_for_flags
-            if not waits and (device.type != "cpu" or valid.is_cpu):
-                valid = valid.to(device)
-                return True, valid & self._unsettled[-1].valid if self._unsettled else valid
+            if prepared.magnitude is not None:
+                finite = prepared.magnitude < math.inf
+                valid = valid.to(finite.device) & finite
+            storage = self.storage
+            device = storage.device or storage.device_for(prepared.tensors)
+            if not storage.waits_for_flags and (device.type != "cpu" or valid.is_cpu):
+                if valid.device != device:
+                    valid = valid.to(device)
+                if not self._unsettled:
+                    self._source = source
+                elif source is None or source is not self._source:
+                    self._source = None
+                    valid = valid & self._unsettled[-1].valid
+                return True, valid
             self._settle()
             if not self._undone and valid:
                 return True, None
@@ -597,6 +679,9 @@ class Memory:
         """Do what everything does first that has to know which batches are there."""
         self._finish()
         self._read_flags()
+        if self._label_column is not None:
+            self._read_labels()
+            self._label_column = None
 
     def _read_flags(self) -> None:
         if self._unsettled:
@@ -830,6 +915,8 @@ class Memory:
         count, ledger, generator = natural("count", count), self._ledger, self._draws.generator
         if not ledger.available:
             return {}
+        if by == "class":
+            self._read_labels()
         found = ledger.slots_by_task() if by == "task" else ledger.slots_by_label()
         if count >= ledger.available:
             return {_POOLED: torch.arange(ledger.available, device="cpu")}
@@ -863,10 +950,19 @@ class Memory:
         return Sample(
             batch,
             place(tasks) if ledger.has_tasks else None,
-            place(labels) if ledger.has_labels else None,
+            self._place_labels(labels, slots) if ledger.has_labels else None,
             numbers.tolist() if ledger.numeric else [ledger.ids[slot] for slot in slots.tolist()],
             self._weights(slots),
         )
+
+    def _place_labels(self, labels: Tensor, slots: Tensor) -> Tensor:
+        """Return the labels of some slots on the storage's device, which is not waited for."""
+        place, column = self.storage.place, self._label_column
+        unread = None if column is None else labels == UNREAD
+        if column is None or unread is None or not unread.any():
+            return place(labels)
+        own = self.storage.labels_in(column, place(slots))
+        return torch.where(place(unread), own, place(labels))
 
     def examples(self) -> Iterator[Example]:
         """Iterate over the metadata of everything that is held now, in slot order."""
@@ -1152,8 +1248,8 @@ class Memory:
     def _check_values(self, tensors: list[Tensor]) -> None:
         """Refuse values that are not finite, wherever they are."""
         if not self.allow_nonfinite:
-            finite = _finite(tensors)
-            if finite is not None and not finite:
+            magnitude = _magnitude(tensors)
+            if magnitude is not None and not magnitude < math.inf:
                 raise _not_finite(tensors)
 
     def _rows_for(self, held: int, size: int | None) -> int:
@@ -1325,6 +1421,6 @@ class Memory:
     def _parts(self) -> dict[str, Any]:
         """Return all but the views and the lock: those of a copy are its own."""
         self._settle()
-        parts = {**vars(self), "_table": None, "_views": [], "_unsettled": []}
+        parts = {**vars(self), "_table": None, "_views": [], "_unsettled": [], "_source": None}
         del parts["_lock"]
         return parts

@@ -25,6 +25,7 @@ from engram.memory.columns import (
     describe,
     example_nbytes,
     flatten,
+    on_host,
     own_labels,
     rebuild,
     row_dtype,
@@ -41,7 +42,8 @@ class TensorStorage:
     """Rows of tensors: a batch of any structure, each tensor with its own shape and dtype.
 
     The first batch fixes the structure, the shapes, the dtypes and, unless one is given, the
-    device. A named tuple comes back as a tuple, any mapping as a dict.
+    device. A named tuple comes back as a tuple, any mapping as a dict. On a GPU each tensor has
+    one row more than ``nbytes`` counts, for what is not to be kept.
 
     >>> storage = TensorStorage()
     >>> batch = {"image": torch.zeros(2, 3), "label": torch.tensor([4, 5])}
@@ -69,6 +71,9 @@ class TensorStorage:
         """How many rows are allocated."""
         self._structure: Structure | None = None
         self._rows: list[Tensor] = []
+        # On a device: the same with a row behind the last, and its number, which is there as well.
+        self._with_spare: list[Tensor] = []
+        self._spare: Tensor | None = None
         self.examples: list[tuple[torch.Size, torch.dtype]] = []
         """The shapes and dtypes of an example's tensors; another list for another kind of batch."""
         self._accepted: list[tuple[Any, ...]] | None = None  # what was checked last
@@ -107,6 +112,26 @@ class TensorStorage:
         """Return the labels that a batch itself holds: a tuple's last tensor, if it can be that."""
         return own_labels(batch)
 
+    def label_column(
+        self, batch: object, tensors: list[Tensor], labels: Integers | None
+    ) -> int | None:
+        """Return which tensor of a batch has its labels, if they are on a device, as its rows are.
+
+        Then nobody needs to wait for them: `labels_in` reads them from the rows whenever they are
+        asked for. None where they can only be read from what was given.
+        """
+        if self._on_host:
+            return None
+        given = self.labels(batch) if labels is None else labels
+        for place, tensor in enumerate(tensors):
+            if tensor is given:
+                return place if _may_be_read_late(tensor) else None
+        return None
+
+    def labels_in(self, column: int, slots: Tensor) -> Tensor:
+        """Return the labels in these slots, on the storage's device."""
+        return self._rows[column].index_select(0, slots).to(torch.int64)
+
     def values(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors that `read` will make examples of, given what `check` returned."""
         return tensors
@@ -124,21 +149,34 @@ class TensorStorage:
         tensors = self.check(batch)
         examples = self.examples or [(tensor.shape[1:], tensor.dtype) for tensor in tensors]
         device = self.device_for(tensors)
+        kinds = [(shape, row_dtype(dtype)) for shape, dtype in examples]
         with refused_without_room(rows, rows * example_nbytes(tensors), device):
-            new = [
-                self.allocate((rows, *shape), row_dtype(dtype), device) for shape, dtype in examples
-            ]
-        for source, target in zip(self._rows, new, strict=False):  # at first there are none
+            parts = self._allocated(rows, kinds, device)
+        for source, target in zip(self._rows, parts["_rows"], strict=False):  # at first: none
             target[: len(source)] = source
         self._structure = self._structure or describe(batch)
         self.examples = examples
         self._by_view = any(row_dtype(dtype) != dtype for _, dtype in examples)
-        self.device, self.rows, self._rows = device, rows, new
-        self._on_host = device.type == "cpu"
+        self.device = device
+        self._on_host = on_host(device)
+        vars(self).update(parts)
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, /) -> Tensor:
         """Return rows of zeros."""
         return allocate(shape, dtype, device)
+
+    def _allocated(
+        self, rows: int, kinds: Sequence[tuple[torch.Size, torch.dtype]], device: torch.device
+    ) -> dict[str, Any]:
+        """Return this many rows of each kind and, on a device, one more of each."""
+        spare = 0 if on_host(device) else 1
+        whole = [self.allocate((rows + spare, *shape), dtype, device) for shape, dtype in kinds]
+        if not spare:
+            return {"rows": rows, "_rows": whole}
+        with torch.inference_mode(False):
+            own = [each[:rows] for each in whole]
+            number = torch.full((), rows, dtype=torch.int64, device=device)
+        return {"rows": rows, "_rows": own, "_with_spare": whole, "_spare": number}
 
     def selected(self, slots: Tensor, rows: int) -> dict[str, Any]:
         """Return what changes where only the rows in these slots stay, as the first of ``rows``.
@@ -147,11 +185,12 @@ class TensorStorage:
         """
         chosen, own = self.place(slots), self._rows
         size = sum(row.dtype.itemsize * row.shape[1:].numel() for row in own)
+        kinds = [(row.shape[1:], row.dtype) for row in own]
         with refused_without_room(rows, rows * size, own[0].device):
-            new = [self.allocate((rows, *row.shape[1:]), row.dtype, row.device) for row in own]
-        for row, target in zip(own, new, strict=True):
+            parts = self._allocated(rows, kinds, own[0].device)
+        for row, target in zip(own, parts["_rows"], strict=True):
             torch.index_select(row, 0, chosen, out=target[: len(slots)])
-        return {"rows": rows, "_rows": new, "_accepted": None}
+        return {**parts, "_accepted": None}
 
     def empty(self) -> TensorStorage:
         """Return a storage of this kind, on this device, that holds nothing."""
@@ -175,15 +214,44 @@ class TensorStorage:
 
         Nothing has changed yet. What may fail is done here: `commit` only overwrites. Unless the
         flag ``valid`` is true, which is on the storage's device and is not read, it overwrites rows
-        with what they hold now.
+        with what they hold now, or spare ones; these are cleared where no example comes.
         """
         staged = [] if moves is None else self._staged_moves(moves)
-        staged += self._staged_writes(slots, tensors)
+        if not slots and self._spare is not None:
+            place = self._spare.unsqueeze(0)
+            staged += [(row, place, row.new_zeros(1, *row.shape[1:])) for row in self._with_spare]
         if valid is None:
-            return staged
-        return [
+            return staged + self._staged_writes(slots, tensors)
+        late = self._staged_beside(slots, tensors, valid)
+        if late is None:
+            staged += self._staged_writes(slots, tensors)
+        own = [
             (row, target, torch.where(valid, values, row.index_select(0, target)))
             for row, target, values in staged
+        ]
+        return own + (late or [])
+
+    def _staged_beside(
+        self, slots: list[int], tensors: list[Tensor], valid: Tensor
+    ) -> Staged | None:
+        """Return what writes examples of the device to their slots, where the flag holds.
+
+        All others go to the spare row: so there is one launch for a column, and one for the flag.
+        None where the rows, or some examples, are on the host.
+        """
+        spare, number = self.rows, self._spare
+        if number is None or any(tensor.device != number.device for tensor in tensors):
+            return None
+        if -1 in slots:
+            if max(slots) < 0:
+                return []
+            slots = [spare if slot < 0 else slot for slot in slots]
+        if self._by_view:
+            tensors = [as_rows(tensor.detach()) for tensor in tensors]
+        target = torch.where(valid, self.place(self._slot_buffer.fill(slots)), number)
+        return [
+            (row, target, tensor.detach() if tensor.requires_grad else tensor)
+            for row, tensor in zip(self._with_spare, tensors, strict=True)
         ]
 
     def _staged_writes(self, slots: list[int], tensors: list[Tensor]) -> Staged:
@@ -199,7 +267,7 @@ class TensorStorage:
         target = self.place(self._slot_buffer.fill(slots))
         staged = []
         for row, tensor in zip(self._rows, tensors, strict=True):
-            own = tensor if self._on_host and tensor.is_cpu else tensor.to(self.device)
+            own = tensor if tensor.device == self.device else tensor.to(self.device)
             staged.append((row, target, own.detach() if own.requires_grad else own))
         return staged
 
@@ -221,8 +289,9 @@ class TensorStorage:
 
     def in_use(self, written: Iterable[tuple[Tensor, list[int]]]) -> list[int]:
         """Return the slots, in order, of those of the rows that are this storage's now."""
-        own = {id(row) for row in self._rows}
-        return sorted({slot for row, slots in written if id(row) in own for slot in slots})
+        own = {id(row) for row in (*self._rows, *self._with_spare)}
+        found = {slot for row, slots in written if id(row) in own for slot in slots}
+        return sorted(slot for slot in found if slot < self.rows)
 
     def place(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the host on the storage's device."""
@@ -249,7 +318,10 @@ class TensorStorage:
         if "_examples" in state:  # a pickle of 0.1.0
             state["examples"] = state.pop("_examples")
         state.pop("_places", None)  # the buffer of such a pickle
-        vars(self).update(state, lock=new_lock(), _slot_buffer=SlotBuffer())
+        own: Any = {"_with_spare": [], "_spare": None, "_slot_buffer": SlotBuffer()}
+        vars(self).update(state, lock=new_lock(), **own)
+        if self._rows and not self._on_host:
+            vars(self).update(self.selected(torch.arange(self.rows, device="cpu"), self.rows))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorStorage:
         """Return a copy of everything as it is between two changes."""
@@ -257,8 +329,8 @@ class TensorStorage:
             return deep_copy(self, self._parts(), memo)
 
     def _parts(self) -> dict[str, Any]:
-        """Return all but the lock and the buffer: those of a copy are its own."""
-        own = ("lock", "_slot_buffer")
+        """Return all but the lock, the buffer and the spare rows: those of a copy are its own."""
+        own = ("lock", "_slot_buffer", "_with_spare", "_spare")
         return {name: part for name, part in vars(self).items() if name not in own}
 
     def state_dict(self, length: int) -> dict[str, Any]:
@@ -277,6 +349,7 @@ class TensorStorage:
         """Take over the rows and structure, copied into ``rows`` allocated ones."""
         self.check_kind(state)
         self.rows, self._rows, self.examples = 0, [], []
+        self._with_spare, self._spare = [], None
         self._structure = self._accepted = None
         if state["structure"] is not None:
             tensors = [state["rows"][str(place)] for place in range(len(state["rows"]))]
@@ -353,6 +426,24 @@ class IndexStorage(TensorStorage):
         labels = as_rows(self._data_labels).index_select(0, indices)
         return labels.view(self._data_labels.dtype)
 
+    def label_column(
+        self,
+        batch: object,  # noqa: ARG002
+        tensors: list[Tensor],  # noqa: ARG002
+        labels: Integers | None,
+    ) -> int | None:
+        """Return 0 where the labels of the data are on a device, and none are given."""
+        own = self._data_labels
+        if self._on_host or labels is not None or own is None or not _may_be_read_late(own):
+            return None
+        return 0
+
+    def labels_in(self, column: int, slots: Tensor) -> Tensor:
+        """Return the labels of the rows of the data that are in these slots."""
+        assert self._data_labels is not None
+        indices = super().labels_in(column, slots)
+        return self._data_labels.index_select(0, indices).to(torch.int64)
+
     def values(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the rows of the data that the indices point at; none of a data set."""
         return list(self._pointed_at(tensors[0]))
@@ -381,6 +472,13 @@ class IndexStorage(TensorStorage):
             for indices in state["rows"].values():
                 self._check_range(indices)
         super().load_state_dict(state, rows)
+
+
+def _may_be_read_late(labels: Tensor) -> bool:
+    """Tell whether labels are on a device, and so that each of them fits a column of labels."""
+    if on_host(labels.device) or own_labels((labels,)) is None:
+        return False
+    return row_dtype(labels.dtype) == labels.dtype  # others may be beyond 64 bits
 
 
 def _is_dataset(data: object) -> bool:
