@@ -21,7 +21,7 @@ from engram.gradients import backward_each
 from engram.memory import ClassRing, Fifo, Memory, Ragged, Reservoir
 from engram.penalties import EWC, MAS, PI, RWALK
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
-from unwaited import unwaited
+from unwaited import scattered, unwaited
 
 RULES = [AGEM(), MEGA1(), MEGA2(), GEM()]
 ALL = [*RULES, Current(), Equal()]
@@ -389,9 +389,15 @@ def broken(rank, *, rule, trouble, check_finite=100):
 
 def broken_on_a_device(rank, rule):
     """Do the same where a device is asked at the end of each step, and the CPU is that device."""
-    with pytest.MonkeyPatch.context() as patch:
-        unwaited(patch)
-        return broken(rank, rule=rule, trouble="nan", check_finite=1)
+    found = []
+    for place in (unwaited, scattered):
+        with pytest.MonkeyPatch.context() as patch:
+            place(patch)
+            found.append(broken(rank, rule=rule, trouble="nan", check_finite=1))
+    (*told, weights), (*again, others) = found
+    assert told == again
+    torch.testing.assert_close(weights, others)
+    return found[0]
 
 
 def one_empty_memory(rank, rule):
