@@ -73,6 +73,25 @@ def test_captured_steps_are_plain_ones(method, options):
     teach_in_step(captured, plain, tolerance=1e-5)
 
 
+@torch.no_grad()
+def test_passes_side_by_side_take_the_steps_of_passes_in_turn():
+    """DER++ makes its three passes one after the other; what is recommended, side by side."""
+    ours = Taught(spec_of("recommended", alpha=0.3, average=0.0), [0, 1])
+    theirs = Taught(spec_of("derpp", alpha=0.3, beta=1.0), [0, 1], captured=False)
+    mine, other = ours.method.parameters, theirs.method.parameters
+    with precision("float32"):
+        for task in range(ours.stream.tasks):
+            steps, _ = ours.begin(task), theirs.begin(task)
+            for step in range(steps):
+                other.copy_(mine)
+                before = mine.clone()
+                ours.take(step)
+                theirs.take(step)
+                assert (mine - other).abs().max() <= 1e-3 * (mine - before).abs().max()
+            ours.end(task)
+            theirs.end(task)
+
+
 @pytest.mark.parametrize("together", [2, 5])
 @pytest.mark.parametrize("method", ["van", "mega-ii", "gem", "ewc", "rwalk", "multi-task"])
 def test_several_steps_to_a_replay_are_as_many_replays_of_one(method, together, monkeypatch):

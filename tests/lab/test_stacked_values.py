@@ -29,10 +29,15 @@ VALUES = {
     "gamma": (0.1, 1.0, 0.5),
     "beta": (0.03, 1.0, 0.5),
     "alpha": (0.3, 0.0, 2.0),
+    "average": (0.9, 0.5, 0.1),
 }
 """Such as make a difference on tiny tasks."""
 
-OPTIONS = {("mer", "beta"): {"algorithm": "batches"}}
+OPTIONS = {
+    ("mer", "beta"): {"algorithm": "batches"},
+    ("recommended", "epsilon"): {"rule": "mega-i"},
+}
+BY_THEMSELVES = {"recommended": {"updates", "alpha"}}  # of which draws from the memory depend
 EVERY = [(method, name) for method in names() for name in method_entry(method).varies]
 SEEDS = [0, 1, 0]
 
@@ -47,7 +52,9 @@ def require_equal(ours, theirs):
     assert torch.equal(ours, theirs)
 
 
-def weights(state):
+def weights(state, name=""):
+    if name == "average":  # of which what is trained does not depend
+        return state["averaged"]
     return state["columns"][-1] if "columns" in state else state["parameters"]
 
 
@@ -60,12 +67,13 @@ def test_a_run_is_the_same_alone_or_stacked_with_other_values(method, name):
         (alone,), (own,) = run_whole(spec, [seed])
         for part in ("seed", "accuracy", "curve"):
             assert together[index][part] == alone[part]
-        torch.testing.assert_close(weights(state)[index], weights(own)[0])
+        torch.testing.assert_close(weights(state, name)[index], weights(own, name)[0])
         if "bank" in state:  # what is remembered was chosen by the seed alone
             for column, part in state["bank"]["table"].items():
                 same = torch.testing.assert_close if column == "logits" else require_equal
                 same(part[index], own["bank"]["table"][column][0])
-    assert not torch.allclose(weights(state)[0], weights(state)[2], rtol=1e-2)  # it does matter
+    first, _, last = weights(state, name)
+    assert not torch.allclose(first, last, rtol=1e-2)  # it does matter
 
 
 @pytest.mark.numerical
@@ -82,7 +90,7 @@ def test_networks_with_batch_norm_stack_with_other_values(method):
 def test_all_that_is_searched_can_be_stacked():
     for method in names():
         entry = method_entry(method)
-        assert set(entry.search) <= set(entry.varies), method
+        assert set(entry.search) <= {*entry.varies, *BY_THEMSELVES.get(method, ())}, method
 
 
 @pytest.mark.numerical
@@ -257,9 +265,7 @@ def test_the_kit_keeps_to_the_bounds_of_a_setting():
     assert "varied" in check_method(Entry("mine", warm, WarmSettings, varies=("temperature",)))
 
 
-@pytest.mark.parametrize(
-    ("method", "name"), [each for each in EVERY if each not in {("mer", "beta")}]
-)
+@pytest.mark.parametrize(("method", "name"), [each for each in EVERY if each not in OPTIONS])
 def test_the_kit_finds_a_value_that_makes_a_difference(method, name, monkeypatch):
     compared = []
     monkeypatch.setattr(checks, "_compare_stacked", lambda _, name, __: compared.append(name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, groupby
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -84,6 +84,14 @@ class Steps(Protocol):
         """Take a step of every run, whose gradients are ``update`` [R, d]."""
 
 
+class Term(NamedTuple):
+    """A loss that is added to what a rule mixes: an objective of a batch, and its weight."""
+
+    batch: Batch
+    objective: Objective
+    weight: ByRun
+
+
 class Rows:
     """The n gradients of R runs, and the step they make.
 
@@ -149,30 +157,36 @@ class Rows:
         return losses
 
     def of(
-        self, current: Batch, reference: Batch | None, objective: Objective = mean_loss
+        self,
+        current: Batch,
+        reference: Batch | None,
+        objective: Objective = mean_loss,
+        terms: Sequence[Term] = (),
     ) -> tuple[Tensor, Tensor]:
-        """Return losses [R, n] and rows [R, n, d]; row 0 is the current batch's.
+        """Return losses [R, n] and rows [R, n + terms, d]; row 0 is the current batch's.
 
-        The reference goes first, as in the paper's runs: it matters to running averages. The
-        ``objective`` is the current batch's alone.
+        The terms go first, then the reference, as in the paper's runs: it matters to running
+        averages. The ``objective`` is the current batch's alone.
         """
-        count = 1 + (reference.groups if reference else 0)
+        mixed = 1 + (reference.groups if reference else 0)
+        count = mixed + len(terms)
         if self._rows.shape[1] < count:
             self._rows = aligned_empty(
                 self.parameters, len(self.parameters), count, self.network.size
             )
         rows = self._rows[:, :count]
-        if reference is None:
-            return self.gradients(current, rows, objective), rows
-        if rows.is_cuda:
-            past = [(*each, mean_loss) for each in self._passes(reference, rows[:, 1:])]
-            losses = self._side_by_side([*past, (current, rows[:, :1], objective)])
+        passes = [
+            (term.batch, rows[:, place : place + 1], term.objective)
+            for place, term in enumerate(terms, mixed)
+        ]
+        if reference is not None:
+            passes += [(*each, mean_loss) for each in self._passes(reference, rows[:, 1:mixed])]
+        passes.append((current, rows[:, :1], objective))
+        if rows.is_cuda and len(passes) > 1:
+            losses = self._side_by_side(passes)
         else:
-            losses = [
-                self.gradients(reference, rows[:, 1:]),
-                self.gradients(current, rows[:, :1], objective),
-            ]
-        return torch.cat([losses.pop(), *losses], -1), rows
+            losses = [self._pass(batch, row, self.buffers, goal) for batch, row, goal in passes]
+        return torch.cat([losses.pop(), *losses[len(terms) :]], -1), rows
 
     def _passes(self, batch: Batch, rows: Tensor) -> list[tuple[Batch, Tensor]]:
         """Return the passes that a batch takes, each with the rows it fills."""
@@ -206,24 +220,27 @@ class Rows:
         reference: Batch | None,
         *,
         objective: Objective = mean_loss,
-        beside: Tensor | None = None,
+        terms: Sequence[Term] = (),
     ) -> Mix:
         """Take one step of gradient descent along the mixture that the rule asks for.
 
-        The ``objective`` is the current batch's. A gradient ``beside`` [R, d] the rows is none of
-        the rule's business: it is added to their mixture as it is.
+        The ``objective`` is the current batch's. The ``terms`` are none of the rule's business:
+        their gradients are added to the mixture, with weights of their own.
         """
-        losses, rows = self.of(current, reference, objective)
-        matrix = gram(rows) if reference and (rule.needs_gram or self.compare) else None
+        losses, rows = self.of(current, reference, objective, terms)
+        mixed = rows[:, : losses.shape[1]]
+        matrix = gram(mixed) if reference and (rule.needs_gram or self.compare) else None
         weights = rule(losses, matrix if rule.needs_gram else None)
-        if beside is not None:
-            self.descend(torch.bmm(weights.unsqueeze(1), rows).squeeze(1) + beside, learning_rate)
-        elif reference is None:
+        every = weights
+        if terms:
+            one = torch.ones_like(weights[:, :1])
+            every = torch.cat([weights, *(one * term.weight for term in terms)], 1)
+        if rows.shape[1] == 1:
             self.descend(rows[:, 0], learning_rate)
         elif self.optimizer is not None:
-            self.optimizer.step(torch.bmm(weights.unsqueeze(1), rows).squeeze(1))
+            self.optimizer.step(torch.bmm(every.unsqueeze(1), rows).squeeze(1))
         else:
-            descend_along(self.parameters, rows, weights, learning_rate)
+            descend_along(self.parameters, rows, every, learning_rate)
         return Mix(losses, matrix, weights)
 
     def descend(self, update: Tensor, learning_rate: ByRun) -> None:

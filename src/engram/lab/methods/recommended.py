@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engram.gradients import Mix
 from engram.lab.benchmarks import Examples
-from engram.lab.engine import Batch, mean_loss
+from engram.lab.engine import Batch, Term, mean_loss
 from engram.lab.methods.der import Distance
 from engram.lab.methods.er_ace import among_its_own
 from engram.lab.methods.method import Setup
@@ -75,8 +75,6 @@ class Recommended(Replay):
         self._remembers = settings.alpha > 0
         self._per_update = 2 if self._remembers else 1
         self.draws = settings.updates * self._per_update
-        shape = (len(self.parameters), self.network.size if self._remembers else 0)
-        self._distance = aligned_empty(self.parameters, *shape)  # its gradient
         self._averages = any(one.average > 0 for one in setup.each or (settings,))
         decay = setup.number(settings, "average")
         self._least_share = 1 - decay * torch.ones_like(self.parameters[:, :1])
@@ -106,19 +104,18 @@ class Recommended(Replay):
         if self.settings.masked and drawn:
             batch = among_its_own(batch, self.stream.classes)
         for update in range(self.settings.updates):
-            beside, reference = None, None
-            if drawn:
-                *kept, (reference, _) = drawn[update * self._per_update :][: self._per_update]
-                for part, (logits,) in kept:
-                    self.rows.gradient(part, self._distance, Distance(logits))
-                    beside = self._distance.mul_(self.settings.alpha)
+            mine = drawn[update * self._per_update :][: self._per_update]
+            terms = [
+                Term(part, Distance(*logits), self.settings.alpha) for part, logits in mine[:-1]
+            ]
+            reference = mine[-1][0] if mine else None
             mix = self.rows.step(
                 self.rule,
                 self.learning_rate,
                 batch,
                 reference,
                 objective=current,
-                beside=beside,
+                terms=terms,
             )
         if answered:
             self.bank.write(step, logits=answered[0])
