@@ -322,6 +322,53 @@ def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, m
     assert len(learner.memory) == 18
 
 
+class Counting(nn.Module):
+    """A layer with buffers of these shapes that every pass adds to, some of them large or odd."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.own = nn.Linear(5, 3, dtype=torch.float64)
+        for place, shape in enumerate(shapes):
+            self.register_buffer(f"seen{place}", torch.zeros(shape))
+        self.register_buffer("turned", torch.zeros(3, 2).T)
+        self.register_buffer("none", None)
+
+    def forward(self, inputs):
+        for buffer in self.buffers():
+            buffer += 1
+        return self.own(inputs)
+
+
+@pytest.mark.parametrize(
+    "shapes", [[()], [(), ()], [(4,), (2,)], [(), (4,), (2, 3)], [(2, 3), (1, 1)], [(200, 200), ()]]
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_buffers_of_every_shape_stay_as_before_a_bad_step(shapes, late, monkeypatch):
+    if late:
+        unwaited(monkeypatch)
+    layer, wrong = Counting(shapes), []
+    model = nn.Sequential(nn.Sequential(layer), layer)  # the same one twice: it counts once
+    model.forward = lambda inputs: layer(inputs)
+
+    def loss(model, given, _):
+        return cross_entropy(model(given[0]), given[1]) * (math.nan if wrong else 1)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    learner = Learner(model, optimizer, MEGA2(), Memory(Fifo(20)), loss=loss)
+    for seed in range(2):
+        learner.observe(*batch(seed))
+    assert all((buffer == 3).all() for buffer in model.buffers())
+    wrong.append(True)
+
+    def observe():
+        learner.observe(*batch(2))
+        learner.settle()
+
+    with pytest.raises(EngramError, match="has a loss of nan"):
+        observe()
+    assert all((buffer == 3).all() for buffer in model.buffers())
+
+
 @pytest.mark.parametrize("rule", [MEGA1(), MEGA2()], ids=name)
 def test_a_device_that_is_asked_seldom_learns_what_the_host_does(rule, monkeypatch):
     learner, twin = normed(rule, check_finite=3), normed(rule)

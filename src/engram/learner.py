@@ -410,7 +410,7 @@ class Learner:
         except BaseException:
             _put_back(buffers)
             raise
-        if valid is not None:
+        if valid is not None and buffers:
             _put_back(buffers, unless=valid)
         self._take_step(penalty)
         if memory is not None:
@@ -788,8 +788,8 @@ class Learner:
         most, size = self._micro_batch, _size_of(batch)
         if most is None or size <= most:
             examples = _examples(weights, size)
-            found = self._evaluate(batch, tasks, weights, alone, draw)
-            yield found._replace(examples=examples)
+            loss, value, columns, _ = self._evaluate(batch, tasks, weights, alone, draw)
+            yield _Evaluated(loss, value, columns, examples)
             return
         total = None if weights is None else weights.sum()
         for start in range(0, size, most):
@@ -1073,7 +1073,7 @@ def _checked_value(
 
 def _versions(tensors: Iterable[Tensor]) -> list[int]:
     """Return how often each tensor was written to; those of inference mode do not tell."""
-    own = (each.values if isinstance(each, Ragged) else each for each in tensors)
+    own = [each if isinstance(each, Tensor) else each.values for each in tensors]
     return [0 if each.is_inference() else each._version for each in own]
 
 
@@ -1106,9 +1106,12 @@ def _copies(model: object) -> list[tuple[list[Tensor], Tensor]]:
 
     A network has many of a few numbers, and on a GPU each call is a launch.
     """
+    buffers = _buffers_of(model) if isinstance(model, nn.Module) else []
+    if not buffers:
+        return []
     kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     alone: list[list[Tensor]] = []
-    for each in model.buffers() if isinstance(model, nn.Module) else ():
+    for each in buffers:
         plain = type(each) is Tensor and each.layout is torch.strided
         if plain and each.numel() <= _SMALL_BUFFER and each.is_contiguous():
             kinds.setdefault((each.device, each.dtype), []).append(each)
@@ -1117,11 +1120,31 @@ def _copies(model: object) -> list[tuple[list[Tensor], Tensor]]:
     return [(own, _together(own)) for own in (*kinds.values(), *alone)]
 
 
+def _buffers_of(model: nn.Module) -> list[Tensor]:
+    """Return what ``model.buffers()`` does, in some order; that takes as long as many launches."""
+    modules, buffers = {id(model): model}, dict[int, Tensor]()
+    waiting = [model]
+    while waiting:
+        module = waiting.pop()
+        for buffer in module._buffers.values():
+            if buffer is not None:
+                buffers[id(buffer)] = buffer
+        for child in module._modules.values():
+            if child is not None and id(child) not in modules:
+                modules[id(child)] = child
+                waiting.append(child)
+    return [*buffers.values()]
+
+
+@torch.no_grad()
 def _together(buffers: Sequence[Tensor]) -> Tensor:
     """Return what buffers hold, as one vector of a copy; a single one keeps its form."""
     if len(buffers) == 1:
         return buffers[0].detach().clone()
-    return torch.cat([each.detach().view(-1) for each in buffers])
+    dimensions = {each.dim() for each in buffers}
+    if dimensions == {0}:
+        return torch.stack([*buffers])
+    return torch.cat([*buffers] if dimensions == {1} else [each.view(-1) for each in buffers])
 
 
 @torch.no_grad()
@@ -1139,10 +1162,14 @@ def _put_back(
                 torch.where(counts, buffer, held, out=buffer)
             continue
         before = held if counts is None else torch.where(counts, _together(own), held)
-        start, parts = 0, list[Tensor]()
-        for each in own:
-            parts.append(before[start : start + each.numel()].view(each.shape))
-            start += each.numel()
+        # A call for each would take a step longer than all that the device does here.
+        dimensions = {each.dim() for each in own}
+        if dimensions == {0}:
+            parts = [*before.unbind()]
+        else:
+            parts = [*torch.split(before, [each.numel() for each in own])]
+            if dimensions != {1}:
+                parts = [part.view(each.shape) for part, each in zip(parts, own, strict=True)]
         torch._foreach_copy_([*own], parts)
 
 
@@ -1196,7 +1223,7 @@ def _as_batch(given: tuple[Tensor | dict[str, Tensor], ...]) -> Batch:
     """Return one dict or a tuple of tensors, or refuse what is neither."""
     batch: Any = given[0] if len(given) == 1 and isinstance(given[0], dict) else given
     if batch and all(
-        isinstance(each, Ragged) or (isinstance(each, Tensor) and each.dim())
+        each.dim() if isinstance(each, Tensor) else isinstance(each, Ragged)
         for each in _tensors(batch)
     ):
         return batch  # type: ignore[no-any-return]
@@ -1213,7 +1240,11 @@ def _check_size(name: str, value: object) -> None:
 
 def _size_of(batch: Batch) -> int:
     """Return how many examples a batch holds."""
-    sizes = {len(each) for each in _tensors(batch)}
+    # The length of a tensor is asked for in Python: its shape is there at once.
+    sizes = {
+        each.shape[0] if isinstance(each, Tensor) and each.dim() else len(each)
+        for each in _tensors(batch)
+    }
     if len(sizes) > 1:
         raise EngramError(
             f"A batch's tensors must have one row an example each; these have {sorted(sizes)} rows."
@@ -1229,7 +1260,7 @@ def _rows_of(batch: Any, part: slice) -> Any:  # noqa: ANN401  # as collate made
 
 
 def _tensors(batch: Batch) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor | Ragged):
+    if type(batch) is not tuple and isinstance(batch, Tensor | Ragged):
         return iter([batch])  # type: ignore[list-item]
     return iter(batch.values() if isinstance(batch, dict) else batch)
 
@@ -1248,6 +1279,8 @@ def _changed(batch: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401  
 
 def _device_of(batch: Any) -> torch.device:  # noqa: ANN401  # as collate made it
     """Return the device of a batch's first column, the host's where there is none."""
+    if type(batch) is tuple and batch and isinstance(batch[0], Tensor):  # as a rule
+        return batch[0].device
     found: list[torch.device] = []
     _changed(batch, lambda column: found.append(column.device))
     return found[0] if found else torch.device("cpu")

@@ -94,7 +94,7 @@ def plain(model, batch, _):
 
 @pytest.mark.parametrize("rule", RULES, ids=kind)
 def test_a_step_takes_few_launches_more_than_a_mixers(rule):
-    """Two gathers, two writes, three for what is finite, one for where to write; slots twice."""
+    """Two gathers, two writes, three for what is finite, one for where to write; slots once."""
     own = learner(rule, loss=plain)
     model, optimizer = network()
     mixer = engram.GradientMixer(optimizer, rule)

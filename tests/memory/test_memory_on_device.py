@@ -301,3 +301,24 @@ def test_no_row_holds_what_was_not_kept_once_something_is_erased(valid):
     gc.collect()
     tensors = [each for each in gc.get_objects() if isinstance(each, torch.Tensor)]
     assert not any((each == 7654 + place).any() for each in tensors for place in range(5))
+
+
+@pytest.mark.usefixtures("_unwaited")
+def test_draws_that_were_made_ahead_are_sent_together_and_are_those_of_the_host(monkeypatch):
+    memory, twin, sent = Memory(Fifo(50)), Memory(Fifo(50)), []
+    for own in (memory, twin):
+        own.add(numbered(0, 50))
+    place = TensorStorage.place
+    monkeypatch.setattr(
+        TensorStorage, "place", lambda own, slots: sent.append(len(slots)) or place(own, slots)
+    )
+    found = [memory.references(8, with_tasks=False)[0] for _ in range(200)]
+    assert len(sent) < 20
+    memory = pickle.loads(pickle.dumps(memory))
+    found += [memory.references(8, with_tasks=False)[0] for _ in range(50)]
+    memory.file(memory.prepare(numbered(50, 10)), valid=flag(False))
+    memory.references(8, with_tasks=False)
+    memory.settle()
+    found += [memory.references(8, with_tasks=False)[0] for _ in range(50)]
+    for one in found:
+        assert one[0][:, 0].tolist() == sorted(twin.sample(8).ids)

@@ -60,7 +60,7 @@ from engram.memory.policies import (
     positive,
 )
 from engram.memory.ragged import RaggedStorage
-from engram.memory.sampling import Draws, draw, draw_weighted, spread
+from engram.memory.sampling import Draw, Draws, draw, draw_weighted, spread
 from engram.memory.slots import MEASURES, Indices, Moves
 from engram.memory.storage import IndexStorage, Staged, TensorStorage
 
@@ -328,6 +328,8 @@ class Memory:
         self._draws = Draws(natural("seed", seed))
         self._table: Indices | None = None
         self._views: list[Tensor] = []  # of the table's columns
+        # A block of draws, and its rows on the storage's device.
+        self._block: tuple[Tensor, Sequence[Tensor]] | None = None
         self.policy = policy
         self.max_bytes = max_bytes
         self._max_examples = max_examples
@@ -863,14 +865,30 @@ class Memory:
         with self._lock:
             self._finish()
             with_tasks = with_tasks and self._ledger.has_tasks
-            slots = self._draw(count, False, in_order=True, weighted=weighted).get(_POOLED)
-            if slots is None:
-                return None
+            available = self._ledger.available
+            if weighted or type(count) is not int or not 0 < count < available:
+                slots = self._draw(count, False, in_order=True, weighted=weighted).get(_POOLED)
+                if slots is None:
+                    return None
+                placed = place(slots)
+            else:
+                drawn = self._draws.take_one(count, available)
+                slots, placed = drawn.ordered, self._placed(drawn)
             return (
-                self._collated(read(place(slots)), self.collate),
+                self._collated(read(placed), self.collate),
                 place(self._columns()[0].index_select(0, slots)) if with_tasks else None,
                 self._weights(slots) if with_weights else None,
             )
+
+    def _placed(self, drawn: Draw) -> Tensor:
+        """Return slots on the storage's device, where a block of draws comes as a whole."""
+        block, storage = drawn.block, self.storage
+        if storage.on_host or len(block) == 1:
+            return storage.place(drawn.ordered)
+        held = self._block
+        if held is None or held[0] is not block:
+            self._block = held = block, storage.place(block).unbind()
+        return held[1][drawn.row]
 
     def last(self, count: int) -> dict[int, Sample]:
         """Return the last ``count`` examples of each task, by slot, and all where there are fewer.
@@ -1421,6 +1439,13 @@ class Memory:
     def _parts(self) -> dict[str, Any]:
         """Return all but the views and the lock: those of a copy are its own."""
         self._settle()
-        parts = {**vars(self), "_table": None, "_views": [], "_unsettled": [], "_source": None}
+        others: dict[str, Any] = {
+            "_table": None,
+            "_views": [],
+            "_block": None,
+            "_unsettled": [],
+            "_source": None,
+        }
+        parts = {**vars(self), **others}
         del parts["_lock"]
         return parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,17 @@ from engram.memory.slots import Indices, Measures
 
 _MOST = 32
 
-Mark: TypeAlias = tuple[Mapping[str, Any], tuple[int, int], int, tuple[tuple[Tensor, Tensor], ...]]
+
+class Draw(NamedTuple):
+    """Slots as they were drawn, in order, and where these are: a row of the block [n, count]."""
+
+    drawn: Tensor
+    ordered: Tensor
+    block: Tensor
+    row: int
+
+
+Mark: TypeAlias = tuple[Mapping[str, Any], tuple[int, int], int, tuple[Draw, ...]]
 """The generator's state, the question, the size of the next block, and what was drawn ahead."""
 
 
@@ -69,11 +79,19 @@ class Draws:
     which grows at every step draws nothing in vain.
     """
 
+    _state: Mapping[str, Any] | None = None  # the generator's, while nothing has been drawn since
+
     def __init__(self, seed: int) -> None:
-        self.generator = np.random.default_rng((seed, 1))
+        self._generator = np.random.default_rng((seed, 1))
         self._question = (0, 0)  # how many of how many
-        self._ahead: deque[tuple[Tensor, Tensor]] = deque()  # as drawn, and in order
+        self._ahead: deque[Draw] = deque()
         self._block = 1
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """What draws; whoever asks for it is about to."""
+        self._state = None
+        return self._generator
 
     def take(self, count: int, available: int, *, in_order: bool) -> Tensor:
         """Return ``count`` slots of 0..available-1, all if there are fewer: as drawn, or in order.
@@ -82,25 +100,32 @@ class Draws:
         """
         if count >= available:
             return torch.arange(available, device="cpu")
+        draw = self.take_one(count, available)
+        return draw.ordered if in_order else draw.drawn
+
+    def take_one(self, count: int, available: int) -> Draw:
+        """Return ``count`` slots of 0..available-1, of which there are more, and their block."""
         if self._question != (count, available):
             self._ahead.clear()  # first: an interruption never leaves answers to another question
             self._question, self._block = (count, available), 1
         if not self._ahead:
-            block = [
-                draw(available, count, self.generator, shuffle=True) for _ in range(self._block)
-            ]
+            own = self.generator
+            block = [draw(available, count, own, shuffle=True) for _ in range(self._block)]
             self._put(np.stack(block))
             self._block = min(2 * self._block, _MOST)
-        return self._ahead.popleft()[in_order]
+        return self._ahead.popleft()
 
     def _put(self, drawn: Indices) -> None:
         """Put draws [n, count] behind those that are ahead."""
-        both = (torch.from_numpy(slots).unbind() for slots in (drawn, np.sort(drawn)))
-        self._ahead.extend(zip(*both, strict=True))
+        first, block = torch.from_numpy(drawn), torch.from_numpy(np.sort(drawn))
+        pairs = zip(first.unbind(), block.unbind(), strict=True)
+        self._ahead.extend(Draw(*pair, block, row) for row, pair in enumerate(pairs))
 
     def mark(self) -> Mark:
         """Return what `go_back` needs to draw again what is drawn from now on."""
-        return self.generator.bit_generator.state, self._question, self._block, tuple(self._ahead)
+        if self._state is None:  # to ask for it takes as long as a launch
+            self._state = self._generator.bit_generator.state
+        return self._state, self._question, self._block, tuple(self._ahead)
 
     def go_back(self, mark: Mark) -> None:
         """Go back to a `mark`."""
@@ -110,9 +135,9 @@ class Draws:
     def state_dict(self) -> dict[str, Any]:
         """Return the generator's state and what was drawn ahead of it."""
         count, available = self._question
-        ahead = np.array([drawn.numpy() for drawn, _ in self._ahead], np.int64)
+        ahead = np.array([each.drawn.numpy() for each in self._ahead], np.int64)
         return {
-            "generator": self.generator.bit_generator.state,
+            "generator": self._generator.bit_generator.state,
             "available": available,
             "ahead": ahead.reshape(len(self._ahead), count),
             "block": self._block,
@@ -130,3 +155,14 @@ class Draws:
         self._question, self._block = (ahead.shape[1], available), block
         self._ahead.clear()
         self._put(ahead.copy())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "generator" in state:  # a pickle of an earlier version
+            state = {**state, "_generator": state["generator"]}
+            del state["generator"]
+            ahead = [drawn.numpy() for drawn, _ in state.pop("_ahead")]
+            vars(self).update(state, _ahead=deque())
+            if ahead:
+                self._put(np.stack(ahead))
+            return
+        vars(self).update(state)

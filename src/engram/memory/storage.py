@@ -82,6 +82,11 @@ class TensorStorage:
         self._slot_buffer = SlotBuffer()
 
     @property
+    def on_host(self) -> bool:
+        """Whether slots are read on the host, wherever samples are."""
+        return self._on_host
+
+    @property
     def nbytes(self) -> int:
         """The bytes of all rows allocated."""
         return sum(tensor.nbytes for tensor in self._rows)
