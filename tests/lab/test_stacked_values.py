@@ -37,7 +37,7 @@ OPTIONS = {
     ("mer", "beta"): {"algorithm": "batches"},
     ("recommended", "epsilon"): {"rule": "mega-i"},
 }
-BY_THEMSELVES = {"recommended": {"updates", "alpha"}}  # of which draws from the memory depend
+BY_THEMSELVES = {"recommended": {"updates", "alpha", "rule"}}  # they decide what a step does
 EVERY = [(method, name) for method in names() for name in method_entry(method).varies]
 SEEDS = [0, 1, 0]
 

@@ -22,7 +22,7 @@ def write_times(rows: Iterable[Row], path: Path) -> None:
 
 
 # Results that were made on machines busy with other work: their times mislead.
-BUSY = ("matched-budget", "networks", "newer-methods")
+BUSY = ("matched-budget", "networks", "newer-methods", "unbalanced")
 
 if __name__ == "__main__":
     files = [path for path in map(Path, sys.argv[1:]) if path.stem not in BUSY]

@@ -144,7 +144,12 @@ register(
         Recommended,
         RecommendedSettings,
         presets=with_presets({name: {"memory": "reservoir"} for name in PRESETS}),
-        search={"updates": (1, 2), "average": (0.9, 0.99), "alpha": (0.1, 0.3, 1.0)},
+        search={
+            "updates": (1, 2),
+            "average": (0.9, 0.99),
+            "alpha": (0.1, 0.3, 1.0),
+            "rule": ("er", "mega-ii"),
+        },
         varies=("learning_rate", "epsilon", "average"),
         one_pass=True,
     )
