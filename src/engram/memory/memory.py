@@ -68,6 +68,7 @@ _POOLED = 0  # stands for all tasks together
 _WITH_BLOCKED = ("refuse", "skip")
 _STRATA = ("class", "task")
 _MOST = 1024  # batches that are unsettled: what undoes them takes memory
+_MOST_AT_ONCE = 2**15  # bytes of slots: a GPU may wait for the work before it to take more
 
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
@@ -328,8 +329,8 @@ class Memory:
         self._draws = Draws(natural("seed", seed))
         self._table: Indices | None = None
         self._views: list[Tensor] = []  # of the table's columns
-        # A block of draws, and its rows on the storage's device.
-        self._block: tuple[Tensor, Sequence[Tensor]] | None = None
+        # A block of draws, and some of its rows, from one on, on the storage's device.
+        self._block: tuple[Tensor, int, Sequence[Tensor]] | None = None
         self.policy = policy
         self.max_bytes = max_bytes
         self._max_examples = max_examples
@@ -881,14 +882,16 @@ class Memory:
             )
 
     def _placed(self, drawn: Draw) -> Tensor:
-        """Return slots on the storage's device, where a block of draws comes as a whole."""
+        """Return slots on the storage's device, where several draws of a block come at a time."""
         block, storage = drawn.block, self.storage
         if storage.on_host or len(block) == 1:
             return storage.place(drawn.ordered)
-        held = self._block
-        if held is None or held[0] is not block:
-            self._block = held = block, storage.place(block).unbind()
-        return held[1][drawn.row]
+        together = max(1, _MOST_AT_ONCE // drawn.ordered.nbytes)
+        first, held = drawn.row - drawn.row % together, self._block
+        if held is None or held[0] is not block or held[1] != first:
+            rows = storage.place(block[first : first + together]).unbind()
+            self._block = held = block, first, rows
+        return held[2][drawn.row - first]
 
     def last(self, count: int) -> dict[int, Sample]:
         """Return the last ``count`` examples of each task, by slot, and all where there are fewer.
