@@ -80,6 +80,12 @@ def test_one_pass_is_no_part_of_an_address_and_more_are():
     assert two.identity() == {**one.identity(), "passes": 2, "numerics": [2, 1]}
 
 
+EXAMPLES = {
+    "ResNet18": f"{ROOT / 'examples' / 'resnet18.py'}:ResNet18",
+    "ViT": f"{ROOT / 'examples' / 'vit.py'}:ViT",
+}
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "results").glob("*.jsonl")), ids=lambda f: f.stem)
 def test_committed_results_are_found(file):
     """A spec of today has the address of a result from before, unless the numerics have moved."""
@@ -87,8 +93,15 @@ def test_committed_results_are_found(file):
         given = row.identity
         texts = {name: str(value) for name, value in given["settings"].items()}
         sizes = {"tasks": given["tasks"], "examples": given["examples"]}
+        network = given.get("network", {})
         spec = specify(
-            given["benchmark"], given["method"], **sizes, overrides=texts, split=given["split"]
+            given["benchmark"],
+            given["method"],
+            **sizes,
+            overrides=texts,
+            split=given["split"],
+            network=EXAMPLES[network["name"]] if network else None,
+            network_arguments=network.get("arguments"),
         )
         embedded = given["benchmark"] == "permuted-mnist"  # other data need not be at hand
         data = spec.identity()["data"] if embedded else given["data"]
