@@ -89,6 +89,18 @@ def test_a_penalty_whose_own_gradient_is_not_finite_takes_no_step(name):
         assert all(map(torch.equal, held, penalty.state_dict()["gathered"][name_of]))
 
 
+def test_a_capture_that_failed_leaves_nothing_behind_that_a_later_check_reads():
+    model, optimizer, penalty = train(PENALTIES["ewc"], "cuda")
+    for each in model.parameters():
+        each.grad = torch.ones_like(each)
+    with pytest.raises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        penalty.step(optimizer)  # which waits for the device
+    for each in model.parameters():
+        each.grad = torch.ones_like(each)
+    penalty.before_step(optimizer)  # the weights are where they are held
+    assert all((each.grad == 1).all() for each in model.parameters())
+
+
 def averaged(model, batch):
     return model(batch[0]).mean((2, 3))
 

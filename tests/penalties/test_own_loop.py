@@ -453,3 +453,24 @@ def test_a_step_that_is_not_valid_counts_as_one_without_a_gradient(name, formula
         states.append(penalty.state_dict())
     for fact, gathered in states[0]["gathered"].items():
         assert all(map(torch.equal, gathered, states[1]["gathered"][fact]))
+
+
+@pytest.mark.parametrize(("name", "formula"), READINGS)
+def test_a_parameter_that_is_one_number_is_held_as_a_vector_of_one(name, formula):
+    class Scaled(nn.Module):
+        def __init__(self, shape):
+            super().__init__()
+            self.body, self.scale = Tiny(), nn.Parameter(torch.ones(shape, dtype=torch.float64))
+
+        def forward(self, inputs):
+            return self.body(inputs) * self.scale
+
+    found = []
+    for shape in ((), (1,)):
+        model, optimizer, penalty = build(name, formula, READINGS[name, formula][1], Scaled(shape))
+        for number in range(2):
+            for batch in batches(number):
+                learn(model, optimizer, penalty, batch)
+            penalty.end_task(model, batches(number))
+        found.append(flat(model))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)

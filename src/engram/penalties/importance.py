@@ -93,7 +93,7 @@ def scaled(importance: Weights, *, stacked: bool) -> list[Tensor]:
     """
     if not stacked:
         return [each[0] for each in scaled([each[None] for each in importance], stacked=True)]
-    bounds = [each.flatten(1).aminmax(dim=-1) for each in importance if each.numel()]
+    bounds = [each.reshape(len(each), -1).aminmax(dim=-1) for each in importance if each.numel()]
     if not bounds:
         return [each.clone() for each in importance]
     least, most = bounds[0]

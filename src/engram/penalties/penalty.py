@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -534,15 +533,10 @@ def _begin_check(tensors: list[Tensor]) -> Callable[[], bool]:
     if not on_gpu or len({(each.get_device(), each.dtype) for each in tensors}) != 1:
         return begin_check(tensors)
     device = tensors[0].device
-    found = torch.zeros((), dtype=torch.float32, device=device)
-    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, _one(device))
+    # Made anew: one that is kept would be read by streams that have not waited for its value.
+    found, one = torch.arange(2, dtype=torch.float32, device=device).unbind()
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, one)
     return lambda: not found.item()
-
-
-@cache
-def _one(device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        return torch.ones((), dtype=torch.float32, device=device)
 
 
 def _check_parameters(parameters: Sequence[Tensor]) -> None:
