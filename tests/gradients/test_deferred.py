@@ -337,3 +337,19 @@ def test_what_is_put_back_takes_no_more_memory_than_the_second_gradient(rule, fu
     step()
     optimizer.zero_grad()
     assert 1.9 * size < peak_bytes(step) < (2 + 1 / 8 + 0.05) * size
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_void_step_is_one_whatever_the_default_precision_is(name):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # fused optimisers take a flag of float32 alone
+    try:
+        loop = Loop(EVERY[name])
+        loop.step(0)
+        weights = loop.weights()
+        loop.step(1, bad_loss)
+        assert torch.equal(loop.weights(), weights)
+        with pytest.raises(EngramError, match="In step 2, "):
+            loop.mixer.settle()
+    finally:
+        torch.set_default_dtype(before)

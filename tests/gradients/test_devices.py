@@ -6,6 +6,7 @@ from gradient_oracles import POOLED, examples, loss_on, network, sgd
 from torch import nn
 
 import engram
+from engram.errors import EngramError
 from engram.memory import Memory, Reservoir, TensorStorage
 from engram.rules import MEGA2
 
@@ -47,3 +48,14 @@ def test_a_memory_on_the_host_serves_a_model_on_the_device():
         mix = learner.observe(inputs.cuda(), classes.cuda(), task=seed)
     assert mix.weights.device.type == "cuda"
     assert memory.sample(1).batch[0].device.type == "cpu"
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_losses_on_two_devices_are_refused_and_neither_is_harmed():
+    weight = nn.Parameter(torch.ones(3, device="cuda:0"))
+    mixer = engram.GradientMixer(torch.optim.SGD([weight], lr=0.1), MEGA2())
+    mixer.backward(weight.square().sum())
+    mixer.backward(weight.sum().to("cuda:1"), row="memory")
+    with pytest.raises((EngramError, RuntimeError)):
+        mixer.mix()
+    assert weight.square().sum().item() == 3

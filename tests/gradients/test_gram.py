@@ -266,3 +266,15 @@ def test_parameters_of_several_precisions_and_one_that_is_used_twice():
     for own, first, second in zip(held, *rows, strict=True):
         expected = (0.5 * first.double() - 2 * second.double()).to(own.dtype)
         torch.testing.assert_close(own.grad, expected)
+
+
+@pytest.mark.usefixtures("_place")
+def test_a_gradient_that_is_marked_as_negated_counts_by_what_it_is():
+    """Behind a conjugate autograd leaves a view whose memory has the other sign."""
+    size, angle = nn.Parameter(torch.tensor([2.0])), nn.Parameter(torch.tensor([3.0]))
+    mixer = engram.GradientMixer(torch.optim.SGD([size, angle], lr=0.1), Given([1.0, 2.0]))
+    number = torch.complex(size, angle).conj() * torch.complex(torch.tensor(1.0), torch.tensor(5.0))
+    mixer.backward(number.real.sum())  # size + 5 angle
+    mixer.backward((size + 7 * angle).sum(), row="memory")
+    assert mixer.mix().gram.tolist() == [[26.0, 36.0], [36.0, 50.0]]
+    assert [size.grad.item(), angle.grad.item()] == [3.0, 19.0]

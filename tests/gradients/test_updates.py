@@ -93,6 +93,27 @@ def test_losses_may_share_a_graph(rule):
     torch.testing.assert_close(written(model.parameters()), expected, rtol=1e-9, atol=1e-12)
 
 
+class Square(torch.autograd.Function):
+    """A function of one's own, whose context has an attribute by a name that autograd uses too."""
+
+    @staticmethod
+    def forward(context, value):
+        context.variable = 2
+        context.save_for_backward(value)
+        return value.square()
+
+    @staticmethod
+    def backward(context, gradient):
+        return context.variable * context.saved_tensors[0] * gradient
+
+
+def test_losses_may_share_functions_of_ones_own():
+    weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    shared = Square.apply(weight)
+    mix = engram.backward([shared[0], shared[1]], [weight], MEGA2())
+    assert mix.gram.tolist() == [[36.0, 0.0], [0.0, 64.0]]
+
+
 class KeepsNoGraph(torch.autograd.Function):
     """The identity, as part of what torch.compile makes of a model: its graph cannot be kept."""
 

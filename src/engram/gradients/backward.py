@@ -324,7 +324,12 @@ def differentiate(
         torch.autograd.backward(loss, retain_graph=retain_graph)
         if whole:
             refuse_pending(parameters)
-        return [parameter.grad for parameter in parameters]
+        found = [parameter.grad for parameter in parameters]
+        # A complex number's conjugate may leave one that is only marked as negated, which neither
+        # numpy nor a kernel looks at.
+        return [
+            each.resolve_neg() if each is not None and each.is_neg() else each for each in found
+        ]
     finally:
         clear_gradients(parameters)
 
@@ -352,9 +357,10 @@ def _share_a_graph(losses: Sequence[Tensor]) -> bool:
         while left:
             node = left.pop()
             for each, _ in node.next_functions if node is not None else ():
-                if each is not None and each not in own and not hasattr(each, "variable"):
-                    own.add(each)
-                    left.append(each)
+                if each is None or each in own or type(each).__name__ == "AccumulateGrad":
+                    continue
+                own.add(each)
+                left.append(each)
         if not known.isdisjoint(own):
             return True
         known |= own

@@ -176,7 +176,7 @@ class Guard:
     def flag_on(self, device: torch.device) -> Tensor:
         """Return the number that a bad step makes 1, for a kernel that finds one."""
         if self._found_inf is None or self._found_inf.device != device:
-            self._found_inf = torch.zeros((), device=device)
+            self._found_inf = torch.zeros((), dtype=torch.float32, device=device)
         return self._found_inf
 
     def record(self, step: PendingStep, *, flagged: bool = False) -> None:

@@ -53,7 +53,7 @@ def scattered_rows(rows: Sequence[Gradient], losses: Sequence[Tensor]) -> Scatte
     dtypes = {each.dtype for each in every}
     if len(dtypes) != 1 or not dtypes.issubset(_DTYPES) or {*map(type, every)} != {Tensor}:
         return None
-    if {*map(Tensor.get_device, every)} != {losses[0].get_device()}:
+    if len({*map(Tensor.get_device, every), *map(Tensor.get_device, losses)}) != 1:
         return None
     if {each.layout for each in every} != {torch.strided} or not _in_one_order(every, rows):
         return None
