@@ -12,7 +12,7 @@ from engram import Learner
 from engram.errors import EngramError
 from engram.memory import ClassRing, ClassSample, Fifo, Memory, Reservoir
 from engram.rules import AGEM, GEM, MEGA1, MEGA2, Current, Equal
-from unwaited import unwaited
+from unwaited import scattered, unwaited
 
 pytestmark = pytest.mark.numerical
 
@@ -320,6 +320,29 @@ def test_on_a_device_weights_and_memory_stay_as_before_the_bad_step(rule, ask, m
     assert not torch.equal(weights(learner), before)
     assert weights(learner).isfinite().all()
     assert len(learner.memory) == 18
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("device", [unwaited, scattered], ids=lambda made: made.__name__)
+def test_on_a_device_a_batch_with_a_value_that_only_the_memory_minds_is_void(
+    rule, device, monkeypatch
+):
+    device(monkeypatch)
+
+    def loss(model, given, _):
+        return cross_entropy(model(given[0].nan_to_num()), given[1])
+
+    learner = normed(rule, loss=loss)
+    train(learner, tasks=1, steps=3)
+    before, held = weights(learner), [*learner.memory.examples()]
+    inputs, classes = batch(7)
+    inputs[2, 3] = math.nan
+    learner.observe(inputs, classes, task=1)
+    learner.observe(*batch(8), task=1)
+    with pytest.raises(EngramError, match="In step 4, the row 'current' has a loss of nan"):
+        learner.settle()
+    assert torch.equal(weights(learner), before)
+    assert [*learner.memory.examples()] == held
 
 
 class Counting(nn.Module):

@@ -135,11 +135,12 @@ def test_a_memory_on_a_gpu_holds_and_draws_what_one_on_the_host_does(policy):
     assert [*here.examples()] == [*there.examples()]
 
 
-def test_a_batch_of_nan_that_the_loss_does_not_see_is_void():
+@pytest.mark.parametrize("rule", RULES, ids=kind)
+def test_a_batch_of_nan_that_the_loss_does_not_see_is_void(rule):
     def loss(model, batch, _):
         return cross_entropy(model(batch[0].nan_to_num()), batch[1])
 
-    own = learner(AGEM(), loss=loss)
+    own = learner(rule, loss=loss)
     before = [each.detach().clone() for each in own.model.parameters()]
     inputs, classes = examples(3, 10)
     inputs[4, 4] = math.nan

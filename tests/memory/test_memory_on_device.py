@@ -217,6 +217,12 @@ def test_batches_of_several_sources_follow_one_another():
         memory.file(prepared, valid=torch.tensor(valid), source=source)
     assert memory.settle() == 3
     assert memory.read(range(4)).batch[0][:, 0].tolist() == [0, 1, 2, 3]
+    inputs, classes = numbered(4, 2)
+    bad = memory.prepare((inputs / 0, classes))  # of which the source knows nothing
+    memory.file(bad, valid=torch.tensor(True), source=one)
+    checked = memory.prepare((inputs, classes))._replace(magnitude=None)
+    memory.file(checked, valid=torch.tensor(True), source=one)
+    assert memory.settle() == 2
     memory.file(memory.prepare(numbered(4, 2)), valid=torch.tensor(True), source=one)
     assert memory.settle() == 0
 

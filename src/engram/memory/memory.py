@@ -596,7 +596,8 @@ class Memory:
         settled at once.
 
         Flags of one ``source`` are each true only if those before it are, which saves the device a
-        launch; where that was not so, batches that follow one that is not valid would be kept.
+        launch where all values are known to be finite. Where that was not so, batches that follow
+        one that is not valid would be kept.
 
         Without ``valid``, values that are not finite are refused.
         """
@@ -646,7 +647,7 @@ class Memory:
             self._settle()
         if not self._undone:
             if prepared.magnitude is not None:
-                finite = prepared.magnitude < math.inf
+                finite, source = prepared.magnitude < math.inf, None
                 valid = valid.to(finite.device) & finite
             storage = self.storage
             device = storage.device or storage.device_for(prepared.tensors)
