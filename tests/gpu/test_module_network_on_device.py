@@ -35,7 +35,10 @@ def on_device(network, method, benchmark="tiny-double", seeds=(0, 1), **more):
     return run(replace(spec, network=network_source(network)), seeds, device="cuda")
 
 
-@pytest.mark.parametrize("method", ["van", "mega-ii", "gem", "ewc", "icarl", "mer"])
+METHODS = ["van", "mega-ii", "gem", "ewc", "icarl", "mer", "recommended"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_captured_steps_are_the_plain_ones(method, monkeypatch):
     captured = on_device(Small, method)
     monkeypatch.setattr(cuda_graphs, "WARM_UP", 10**9)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read before the GPU is first used
 
-BATCH_NORM = ["mega-ii", "prog-nn", "rwalk", "icarl"]
+BATCH_NORM = ["mega-ii", "prog-nn", "rwalk", "icarl", "recommended"]
 SUBJECTS = [
     *(("permuted-mnist", method) for method in names()),
     *(("tiny-images", method) for method in BATCH_NORM),
