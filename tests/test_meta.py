@@ -7,12 +7,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+import engram
 from engram import Learner
 from engram.errors import EngramError
 from engram.memory import Fifo, IndexStorage, Memory, Reservoir
 from engram.meta import MER
 from engram.objectives import ERACE
 from engram.rules import MEGA2
+from unwaited import scattered, unwaited
 
 pytestmark = pytest.mark.numerical
 
@@ -23,12 +25,12 @@ def batch(seed, count=3):
     return inputs, torch.randint(3, (count,), generator=source)
 
 
-def build(memory=None, **options):
+def build(memory=None, loss=engram.learner.cross_entropy, model=None, **options):
     torch.manual_seed(0)
-    model = nn.Linear(4, 3).double()
+    model = nn.Linear(4, 3).double() if model is None else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     memory = Memory(Reservoir(4)) if memory is None else memory
-    return Learner(model, optimizer, memory=memory, meta=MER(**{"draws": 2, **options}))
+    return Learner(model, optimizer, memory=memory, meta=MER(**{"draws": 2, **options}), loss=loss)
 
 
 def test_without_draws_it_is_a_part_of_the_way_of_plain_sgd():
@@ -139,3 +141,46 @@ def test_settings_that_are_none_are_refused(options, said):
 def test_weights_are_refused():
     with pytest.raises(EngramError, match="no weights"):
         build().observe(*batch(0), weights=[1, 2, 3])
+
+
+@pytest.mark.parametrize("device", [unwaited, scattered], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("by", ["loss", "memory"])
+@pytest.mark.parametrize("algorithm", ["one-batch", "batches"])
+def test_on_a_device_neither_weights_nor_memory_change_from_a_void_example_on(
+    device, by, algorithm, monkeypatch
+):
+    """The device is a CPU that is not waited for."""
+    device(monkeypatch)
+
+    def loss(model, given, _):
+        plain = cross_entropy(model(given[0].nan_to_num()), given[1])
+        return plain + (given[0] * 0).sum() if by == "loss" else plain
+
+    class Counting(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 3, dtype=torch.float64)
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, inputs):
+            self.passes += 1
+            return super().forward(inputs)
+
+    options = {"algorithm": algorithm, "batches": 2, "loss": loss}
+    first = Counting()
+    models = first, copy.deepcopy(first)
+    learner, twin = (build(Memory(Reservoir(9)), model=each, **options) for each in models)
+    inputs, labels = batch(1, 5)
+    for each in (learner, twin):
+        each.observe(*batch(0))
+    twin.observe(inputs[:2], labels[:2])
+    inputs[2, 3] = torch.nan
+    learner.observe(inputs, labels)
+    learner.observe(*batch(2))
+    with pytest.raises(EngramError, match="the row 'current' has a loss of nan"):
+        learner.settle()
+    mine, theirs = learner.model.state_dict(), twin.model.state_dict()
+    for name, value in mine.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=0)
+    assert [*learner.memory.examples()] == [*twin.memory.examples()]
+    mine, theirs = learner.memory.sample(9).batch, twin.memory.sample(9).batch
+    assert all(map(torch.equal, mine, theirs))

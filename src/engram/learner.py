@@ -450,7 +450,7 @@ class Learner:
             if not prepared.size:
                 continue
             try:
-                losses.append(self._learn_among_draws(meta, one, task))
+                loss, valid = self._learn_among_draws(meta, one, task, prepared.magnitude)
             except EngramError as error:
                 if not losses:
                     raise
@@ -458,7 +458,10 @@ class Learner:
                     f"{error} That was example {place} of the batch, counted from 0; those before "
                     "it are learnt and remembered."
                 ) from error
-            memory.file(prepared, valid=self._guard.valid, source=self._flags)
+            losses.append(loss)
+            if valid is not None:  # which tells what the magnitude does
+                prepared = prepared._replace(magnitude=None)
+            memory.file(prepared, valid=valid, source=self._flags)
         if not losses:
             raise EngramError("A batch must hold at least one example that is not blocked.")
         if self._guard.due:
@@ -466,12 +469,18 @@ class Learner:
         mean = torch.stack(losses).mean().unsqueeze(0)
         return Mix(mean, None, torch.ones_like(mean))
 
-    def _learn_among_draws(self, meta: MER, one: Batch, task: int | None) -> Tensor:
-        """Take the steps of a single example, and keep a part of the way; return its loss."""
+    def _learn_among_draws(
+        self, meta: MER, one: Batch, task: int | None, magnitude: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Take the steps of a single example, and keep a part of the way.
+
+        Return its loss and, on a device, whether all steps counted. ``magnitude`` is finite, on a
+        device, if all of its values are.
+        """
         memory, device = self.memory, _device_of(one)
         assert memory is not None
         parameters = [each.detach() for each in optimized(self._optimizer) if each.requires_grad]
-        buffers, before = _copies(self.model), [each.clone() for each in parameters]
+        held = [*_copies(self.model), *(([each], each.clone()) for each in parameters)]
         state = self._optimizer.state
         averages = {
             of: {
@@ -489,17 +498,23 @@ class Learner:
             rows = [slice(place, place + 1) for place in range(_size_of(found))]
             return [(_rows_of(found, row), None if tasks is None else tasks[row]) for row in rows]
 
+        valid: Tensor | None = None  # of the last step, and so of all before it
+
         def step(example: tuple[Batch, Tensor | None]) -> Tensor:
+            nonlocal valid
             found, tasks = example
             tasks = None if self._loss is cross_entropy else tasks
             check = self._guard.check_for(self._optimizer)
             if self._scaler is not None and self._scaler.is_enabled():
                 check = False
             loss, value, *_ = self._evaluate(found, tasks, None, True, 0)
+            if found is one:
+                value = _checked_value(loss, value, magnitude)
             mix = self._mix(
                 iter([NamedLoss("current", loss, value, 1.0)]), optimized(self._optimizer), check
             )
-            self._take_step(self._complete_gradient(self._guard.valid, check))
+            valid = self._guard.valid
+            self._take_step(self._complete_gradient(valid, check))
             return mix.losses[0]
 
         def keep(start: list[Tensor], share: float) -> None:
@@ -520,13 +535,13 @@ class Learner:
                 beta=meta.beta,
             )
         except BaseException:
-            _put_back(
-                [*buffers, *(([each], was) for each, was in zip(parameters, before, strict=True))]
-            )
+            _put_back(held)
             state.clear()
             state.update(averages)
             raise
-        return torch.stack(losses).mean()
+        if valid is not None:
+            _put_back(held, unless=valid)
+        return torch.stack(losses).mean(), valid
 
     def settle(self) -> None:
         """Raise if a step since the last check was void; on a GPU the host waits for the answer.
