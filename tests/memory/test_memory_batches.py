@@ -62,6 +62,26 @@ def test_a_batch_is_filed_as_its_examples_are_one_by_one(policy, budget, stream)
                 assert not named or whole.ids[slot] == row[2]
 
 
+@pytest.mark.parametrize("options", [{}, {"max_age": 1}], ids=str)
+@pytest.mark.parametrize("policy", EVERY, ids=repr)
+def test_a_large_batch_too(policy, options):
+    whole, single = (Ledger(policy, seed=3, **options) for _ in range(2))
+    for task, size in enumerate([3, 40, 1, 200, 15, 16, 17]):
+        labels, weights = (
+            [place % 3 for place in range(size)],
+            [place + 1.0 for place in range(size)],
+        )
+        tags = [{"place": place} for place in range(size)]
+        whole.add(task, labels, tags=tags, weights=weights)
+        for label, tag, weight in zip(labels, tags, weights, strict=True):
+            single.add(task, [label], tags=[tag], weights=[weight])
+        assert contents(whole) == contents(single)
+        whole.erase(ids=[5, 50])
+        single.erase(ids=[5, 50])
+        whole.end_task()
+        single.end_task()
+
+
 @pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("policy", EVERY, ids=repr)
 def test_a_copy_goes_on_as_the_original_does_and_apart_from_it(policy, copied):

@@ -107,6 +107,11 @@ def test_a_change_is_made_or_not_begun(name, change):
     check_every_line(MEMORIES[name](), CHANGES[change])
 
 
+def test_a_large_batch_for_a_full_reservoir_is_kept_whole_or_not_at_all():
+    """Its examples are decided on together."""
+    check_every_line(filled(Reservoir(4)), lambda memory: memory.add(batch(60, 20), tasks=0))
+
+
 def check_two_lines(memory, change, parts=7):
     after, victim = copy.deepcopy(memory), copy.deepcopy(memory)
     change(after)

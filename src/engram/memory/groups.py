@@ -19,7 +19,7 @@ from engram.errors import EngramError, shown
 from engram.memory.examples import Id
 from engram.memory.journal import Journal
 from engram.memory.policies import Described, Policy, Selective
-from engram.memory.slots import Candidate
+from engram.memory.slots import Candidate, Measures
 
 Key: TypeAlias = tuple[int, int]
 """A task and a label."""
@@ -88,6 +88,24 @@ class Uniform:
         journal.append((members.__setitem__, place, leaving))
         members[place] = candidate
         return leaving
+
+    def exchange_all(
+        self, candidates: Sequence[Id], chances: Measures, journal: Journal
+    ) -> list[tuple[int, Id]]:
+        """Do what `exchange` does for one after another; return who was taken in, and who left."""
+        members, count = self.members, len(candidates)
+        journal.append((_undo_counts, self, self.seen, self.limit))
+        places = (chances * np.arange(self.seen + 1, self.seen + count + 1)).astype(np.int64)
+        self.seen += count
+        self.limit = len(members)
+        taken = []
+        for position in np.flatnonzero(places < self.limit).tolist():
+            place = int(places[position])
+            leaving = members[place]
+            journal.append((members.__setitem__, place, leaving))
+            members[place] = candidates[position]
+            taken.append((position, leaving))
+        return taken
 
     def evict(self, chance: float, journal: Journal) -> Id:
         """Give up a member at random."""

@@ -32,7 +32,15 @@ from engram.memory.examples import (
     to_bytes,
 )
 from engram.memory.files import State, refuse_unless
-from engram.memory.groups import Descriptions, Group, Groups, Kept, Key, choose_who_stays
+from engram.memory.groups import (
+    Descriptions,
+    Group,
+    Groups,
+    Kept,
+    Key,
+    Uniform,
+    choose_who_stays,
+)
 from engram.memory.journal import Journal, deep_copy, new_lock, refuse_within, undo
 from engram.memory.policies import (
     Described,
@@ -59,6 +67,7 @@ from engram.memory.slots import (
 Result = TypeVar("Result")
 
 _POOL: Key = (NONE, NONE)
+_MANY = 16  # examples of a batch: fewer are looked at one by one faster than together
 
 
 class Age(NamedTuple):
@@ -634,16 +643,45 @@ class Ledger:
 
     def file(self, batch: Metadata) -> list[int]:
         """Enter what `prepare` has checked; return the slots as `add` does."""
-        count = len(batch.tasks)
-        chances = [0.0] * count
+        count, chances = len(batch.tasks), None
         if self.policy.uniform:
             self._drawn += count
-            chances = self._generator.random(count).tolist()
+            chances = self._generator.random(count)
+        pool = None if chances is None or count < _MANY else self._full_pool(batch)
         ids = self._numbered(batch.ids, count)
+        self._slots.expect_measures(batch.measures, count)
+        if pool is not None and chances is not None:
+            self._offer_to_pool(pool, batch, ids, chances)
+        else:
+            self._offer_each(batch, ids, [0.0] * count if chances is None else chances.tolist())
+        slots, self.moves = self._slots.settle(count)
+        if self.policy.include_current or self.moves is not None:
+            self._by_task = None
+        return slots
+
+    def _full_pool(self, batch: Metadata) -> Uniform | None:
+        """Return the pool where nothing but the chance of each decides on a batch."""
+        others = self._age is not None or self._descriptions is not None
+        if others or batch.ids is not None or self._max_bytes is not None or self.policy.by_class:
+            return None
+        group = self._groups.by_key.get(_POOL)
+        full = isinstance(group, Uniform) and len(group.members) >= group.limit
+        return group if full else None  # type: ignore[return-value]
+
+    def _offer_to_pool(
+        self, pool: Uniform, batch: Metadata, ids: Sequence[Id], chances: Measures
+    ) -> None:
+        """Do what `_offer` does: most of a batch are passed over, and take no time of their own."""
+        for place, leaving in pool.exchange_all(ids, chances, self.journal):
+            own = batch.tasks[place], batch.labels[place], batch.tags[place], 0.0
+            self._replace(leaving, (place, ids[place], *own))
+
+    def _offer_each(self, batch: Metadata, ids: Sequence[Id], chances: list[float]) -> None:
+        """Offer one after another those of a batch that may be kept."""
+        count = len(batch.tasks)
         candidates: Iterable[Candidate] = zip(
             range(count), ids, batch.tasks, batch.labels, batch.tags, chances, strict=True
         )
-        self._slots.expect_measures(batch.measures, count)
         if self._age is not None:
             candidates = self._age_by_one_batch(self._age, batch, candidates)
         if self._descriptions is not None and batch.described is not None:
@@ -651,10 +689,6 @@ class Ledger:
         self._offer(candidates if batch.ids is None else self._new(candidates))
         if self._descriptions is not None:
             self._descriptions.keep(self._slots.slot_of)
-        slots, self.moves = self._slots.settle(count)
-        if self.policy.include_current or self.moves is not None:
-            self._by_task = None
-        return slots
 
     def _age_by_one_batch(
         self, age: Age, batch: Metadata, candidates: Iterable[Candidate]
@@ -747,14 +781,19 @@ class Ledger:
             leaving = group.exchange(id, chance, journal)
             if leaving is None:
                 continue
-            slot = slots.slot_of[leaving]
-            if slot >= slots.sealed:
-                slots.replace(slot, candidate)
-            else:  # the slot may be sampled already, the candidate not before its task has ended
-                slots.remove(slot)
-                slots.append(candidate)
+            self._replace(leaving, candidate)
             if self._max_bytes is not None:
                 self._fit_bytes(self._max_bytes)
+
+    def _replace(self, leaving: Id, candidate: Candidate) -> None:
+        """Let a candidate take the place of an example that leaves."""
+        slots = self._slots
+        slot = slots.slot_of[leaving]
+        if slot >= slots.sealed:
+            slots.replace(slot, candidate)
+        else:  # the slot may be sampled already, the candidate not before its task has ended
+            slots.remove(slot)
+            slots.append(candidate)
 
     def _fit_bytes(self, most: int) -> None:
         """Let examples of the largest group go until the sizes of all that are held fit."""
