@@ -77,7 +77,8 @@ def launches(step):
     for _ in range(5):
         step()
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as record:
+    both = [ProfilerActivity.CUDA, ProfilerActivity.CPU]
+    with profile(activities=both, acc_events=True) as record:  # without it torch 2.11 warns
         for _ in range(4):
             step()
         torch.cuda.synchronize()
