@@ -41,6 +41,7 @@ from engram.memory.examples import NONE, Metadata, checked_metadata
 from engram.meta import MER, meta_steps
 from engram.objectives import Answer, Objective
 from engram.penalties import Penalty
+from engram.penalties.penalty import TOO_LARGE
 from engram.rules import Current, Rule
 
 if TYPE_CHECKING:
@@ -405,8 +406,8 @@ class Learner:
             check = False  # an overflow is the scaler's business
         try:
             mix = self._mix(losses(), parameters, check)
+            penalty = self._complete_gradient(check)
             valid = self._guard.valid
-            penalty = self._complete_gradient(valid, check)
         except BaseException:
             _put_back(buffers)
             raise
@@ -513,8 +514,9 @@ class Learner:
             mix = self._mix(
                 iter([NamedLoss("current", loss, value, 1.0)]), optimized(self._optimizer), check
             )
+            penalty = self._complete_gradient(check)
             valid = self._guard.valid
-            self._take_step(self._complete_gradient(valid, check))
+            self._take_step(penalty)
             return mix.losses[0]
 
         def keep(start: list[Tensor], share: float) -> None:
@@ -642,7 +644,7 @@ class Learner:
         }
         return {name: part for name, part in parts.items() if part is not None}
 
-    def _complete_gradient(self, valid: Tensor | None, check: Check) -> Penalty | None:
+    def _complete_gradient(self, check: Check) -> Penalty | None:
         """Add the penalty's gradient to ``.grad`` and clip it; return the penalty of this step."""
         optimizer, penalty, scaler = self._optimizer, self.penalty, self._scaler
         if scaler is not None and (penalty is not None or self._clip_norm is not None):
@@ -651,7 +653,12 @@ class Learner:
             skipped = not is_finite([each.grad for each in optimized(optimizer)])
             penalty = None if skipped else penalty
         if penalty is not None:
-            penalty.before_step(optimizer, valid=valid, check_finite=check is not False)
+            trouble = penalty.before_step(
+                optimizer, valid=self._guard.valid, check_finite=check is not False
+            )
+            if trouble is not None:
+                self._guard.record_beside(trouble, f"the penalty's gradient {TOO_LARGE}")
+                self._guard.zero_if_bad(optimized(optimizer))
         if self._clip_norm is not None:
             clip_grad_norm_(optimized(optimizer), self._clip_norm)
         return penalty

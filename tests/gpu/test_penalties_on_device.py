@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
+from engram import Learner
 from engram.errors import EngramError
 from engram.penalties import EWC, MAS, PI, RWALK
 
@@ -87,6 +88,30 @@ def test_a_penalty_whose_own_gradient_is_not_finite_takes_no_step(name):
     assert all(each.grad is None for each in model.parameters())
     for name_of, held in state["gathered"].items():
         assert all(map(torch.equal, held, penalty.state_dict()["gathered"][name_of]))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_learner_whose_penalty_is_too_large_learns_nothing_and_waits_for_nothing(name, fused):
+    model, _, penalty = train(PENALTIES[name], "cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5, fused=fused)
+    learner = Learner(model, optimizer, penalty=penalty)
+    first, *others = batches(3, "cuda")
+    learner.observe(*first)
+    state = penalty.state_dict()
+    for fact in ("anchor", "penalty_weight"):
+        state[fact] = [torch.full_like(each, 1e200) for each in state[fact]]
+    penalty.load_state_dict(state)
+    weights = [each.clone() for each in model.parameters()]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for batch in others:
+            learner.observe(*batch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    with pytest.raises(EngramError, match="In step 2, the penalty's gradient is not finite"):
+        learner.settle()
+    assert all(map(torch.equal, weights, model.parameters()))
 
 
 def test_a_capture_that_failed_leaves_nothing_behind_that_a_later_check_reads():

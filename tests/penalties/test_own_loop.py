@@ -9,9 +9,13 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+import engram
 from engram.errors import EngramError
+from engram.memory import Memory, Reservoir
 from engram.penalties import EWC, MAS, PI, RWALK
+from engram.rules import MEGA2
 from penalty_oracles import BATCH, INTERVAL, RATE, READINGS, SIZES
+from unwaited import scattered, unwaited
 
 pytestmark = pytest.mark.numerical
 
@@ -474,3 +478,37 @@ def test_a_parameter_that_is_one_number_is_held_as_a_vector_of_one(name, formula
             penalty.end_task(model, batches(number))
         found.append(flat(model))
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", [unwaited, scattered], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(("name", "formula"), READINGS)
+def test_on_a_device_a_penalty_that_is_too_large_makes_a_learners_step_void(
+    name, formula, fused, device, monkeypatch
+):
+    """The device is a CPU that is not waited for."""
+    device(monkeypatch)
+    model, _, penalty = build(name, formula, 0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=fused)
+    learner = engram.Learner(model, optimizer, MEGA2(), Memory(Reservoir(99)), penalty=penalty)
+    for batch in batches(0):
+        learner.observe(*batch)
+    learner.end_task(batches(0))
+    learner.observe(*batches(1)[0])
+    state = learner.state_dict()
+    large = copy.deepcopy(state["penalty"])
+    large["penalty_weight"] = [torch.full_like(each, 1e308) for each in large["penalty_weight"]]
+    large["anchor"] = [torch.full_like(each, 1e308) for each in large["anchor"]]
+    penalty.load_state_dict(large)
+    for batch in batches(1)[1:4]:
+        learner.observe(*batch)
+    with pytest.raises(EngramError, match="In step 15, the penalty's gradient is not finite"):
+        learner.settle()
+    after, steps = learner.state_dict(), large["steps"]
+    assert str(after["model"]) == str(state["model"])
+    assert str(after["memory"]) == str(state["memory"])
+    for held in optimizer.state.values():
+        assert held["momentum_buffer"].isfinite().all()
+    for each in itertools.chain(*after["penalty"]["gathered"].values()):
+        assert each.isfinite().all()
+    assert after["penalty"]["steps"] == steps + 3  # which count as steps without a gradient

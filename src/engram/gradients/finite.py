@@ -97,11 +97,14 @@ class PendingStep(NamedTuple):
     losses: Tensor
     gram: Tensor | None
     bad: Tensor
+    beside: tuple[Tensor, str] | None = None  # what may make it bad as well, and a sentence of it
 
     def explain(self) -> str:
         """Return what is wrong with a bad step; the device is waited for."""
         gram = None if self.gram is None else self.gram.tolist()
         found = find_problem(self.rule, self.names, self.losses.tolist(), gram)
+        if found is None and self.beside is not None and not self.bad.item():
+            return self.beside[1]
         return found or f"the gradient of the rows {shown([*self.names])} is not finite"
 
 
@@ -197,6 +200,15 @@ class Guard:
             self._pending.append(step)
             self.due = self._steps % self._interval == 0
 
+    def record_beside(self, bad: Tensor, sentence: str) -> None:
+        """Let something else make the recorded step bad, before the optimiser takes it."""
+        assert self._found_inf is not None
+        bad = bad.to(self._found_inf.device)
+        self._found_inf.logical_or_(bad)
+        if self._awaited is not None:
+            self._awaited.copy_(self._found_inf)
+        self._pending[-1] = self._pending[-1]._replace(beside=(bad, sentence))
+
     def replayed(self) -> bool:
         """Count a step that was captured, and tell whether it is time to `settle`."""
         self._replays += 1
@@ -228,7 +240,8 @@ class Guard:
             return
         self._found_inf.zero_()
         self._mixed = False
-        bad: list[bool] = torch.stack([each.bad for each in pending]).tolist() if pending else []
+        found = [e.bad if e.beside is None else e.bad.logical_or(e.beside[0]) for e in pending]
+        bad: list[bool] = torch.stack(found).tolist() if found else []
         if True not in bad:
             raise EngramError("A step that was captured is not finite; nothing was learnt since.")
         place = bad.index(True)

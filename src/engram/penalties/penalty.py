@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from engram.errors import EngramError, shown
@@ -36,6 +37,8 @@ Outputs: TypeAlias = Callable[[nn.Module, Any], Tensor]
 _TaskBatch: TypeAlias = Any  # a tuple or a dict of tensors, which is checked
 _FACTS = ("anchor", "penalty_weight")  # of every penalty, a tensor for each parameter
 _WIDE = (torch.float32, torch.float64)
+TOO_LARGE = "is not finite: the weights are too far from where it holds them, for its strength"
+"""What is wrong with a penalty's gradient where the loss's is finite."""
 
 
 class Penalty(ABC):
@@ -125,24 +128,28 @@ class Penalty(ABC):
         *,
         valid: Tensor | None = None,
         check_finite: bool = True,
-    ) -> None:
+    ) -> Tensor | None:
         """Use the loss's gradients, and add the penalty's to ``.grad``; `after_step` must follow.
 
         Where ``check_finite`` is left on, a step is refused whose gradient, the penalty's with it,
         is not finite, and nothing is changed; on a GPU the host waits for one number of each step
         then. With ``valid``, a truth on the device, nothing is waited for: a step that is not valid
-        counts as one with gradients of 0.
+        counts as one with gradients of 0, and so does one whose gradient is not finite with the
+        penalty's. That is returned, a number on the device that is not 0 if so.
         """
         self.attach(optimizer)
         importance, weights, self._before = self._estimate(), self._weights(), None
         own = gradients = self._own_gradients()
-        if valid is not None:
-            gradients = _zero_unless(valid, own)
         trained = [i for i, each in enumerate(self._parameters) if each.requires_grad]
         trained = trained if self._penalised else []
         totals = self._with_penalty(trained, weights, own)
-        found = None
-        if check_finite and valid is None:
+        found = trouble = None
+        if valid is not None:
+            if check_finite and totals:
+                trouble = _trouble(totals)
+                valid = valid.logical_and(trouble.to(valid.device) == 0)
+            gradients = _zero_unless(valid, own)
+        elif check_finite:
             rest = set(range(len(own))).difference(trained) if len(trained) < len(own) else ()
             found = _begin_check([*totals, *(own[i] for i in rest)])
         before = None
@@ -156,6 +163,7 @@ class Penalty(ABC):
         for i, total in zip(trained, totals, strict=True):
             self._parameters[i].grad = total
         self._before = before
+        return trouble
 
     def _with_penalty(
         self, trained: Sequence[int], weights: list[Tensor], own: list[Tensor]
@@ -192,10 +200,7 @@ class Penalty(ABC):
         for each in self._parameters:
             if each.requires_grad:
                 each.grad = None
-        raise EngramError(
-            f"The gradient of {self} is not finite: the weights are too far from where it "
-            "holds them, for its strength; the step is refused."
-        )
+        raise EngramError(f"The gradient of {self} {TOO_LARGE}; the step is refused.")
 
     def after_step(self) -> None:
         """Use how far the weights have moved."""
@@ -525,18 +530,27 @@ def _zero_unless(valid: Tensor, gradients: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _begin_check(tensors: list[Tensor]) -> Callable[[], bool]:
-    """Let a GPU look whether all is finite, as `begin_check` does, in one launch if it can.
+    """Let a GPU look whether all is finite, as `begin_check` does."""
+    if not all(each.is_cuda for each in tensors):
+        return begin_check(tensors)
+    trouble = _trouble(tensors)
+    return lambda: not trouble.item()
+
+
+def _trouble(tensors: list[Tensor]) -> Tensor:
+    """Return a number on the device, 0 if all is finite; it takes one launch more if it can.
 
     What a GradScaler looks by multiplies by a number too: here 1, which leaves them as they are.
     """
     on_gpu = all(each.is_cuda for each in tensors)
     if not on_gpu or len({(each.get_device(), each.dtype) for each in tensors}) != 1:
-        return begin_check(tensors)
+        largest = get_total_norm([each for each in tensors if each.numel()], math.inf)
+        return largest.isfinite().logical_not()
     device = tensors[0].device
     # Made anew: one that is kept would be read by streams that have not waited for its value.
     found, one = torch.arange(2, dtype=torch.float32, device=device).unbind()
     torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, one)
-    return lambda: not found.item()
+    return found
 
 
 def _check_parameters(parameters: Sequence[Tensor]) -> None:
