@@ -343,6 +343,10 @@ def test_what_cannot_be_served_is_refused_by_name():
         RWALK(1.0, refresh_interval=0)
     with pytest.raises(EngramError, match="damping"):
         PI(1.0, damping=0)
+    once = model.parameters()
+    assert len([*once]) == len(model.weights)
+    with pytest.raises(EngramError, match="none are given"):
+        EWC(1.0).before_step(once)
 
 
 @pytest.mark.parametrize(("name", "formula"), [("mas", "tables"), ("ewc", "kirkpatrick")])

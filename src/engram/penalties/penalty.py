@@ -80,6 +80,11 @@ class Penalty(ABC):
         New ones are taken in; that one is gone which was held before is refused.
         """
         parameters = _parameters_of(optimizer)
+        if not parameters and not self._parameters:
+            raise EngramError(
+                "A penalty holds parameters, and none are given: an iterator, such as "
+                "model.parameters(), gives them once."
+            )
         if [*map(id, parameters)] == [*map(id, self._parameters)]:
             return
         known = {id(each) for each in self._parameters}
