@@ -30,12 +30,16 @@ class Line:
     summary: Summary | None = None
 
     @property
-    def gradients(self) -> int:
-        """How many gradients of a batch are taken for each batch of the stream.
+    def gradients(self) -> int | None:
+        """How many gradients of a batch are taken for each batch of the stream; None if unknown.
 
         Those of the current one and the memory's and, of the logits that are remembered, another.
         """
         settings = self.spec.settings
+        if self.spec.method in ("er", "er-ace", "a-gem", "mega-i", "mega-ii", "der"):
+            return 2
+        if self.spec.method not in ("derpp", "recommended"):
+            return None
         return int(settings.get("updates", 1)) * (2 + (float(settings.get("alpha", 0)) > 0))
 
 
@@ -72,7 +76,8 @@ class Ablation:
             if gain is not None:
                 beside = [f"{gain.mean:+.2f}", f"[{gain.low:+.2f}, {gain.high:+.2f}]"]
                 beside.append("yes" if sure[line.name] else "no")
-            lines.append([line.name, *_number(line), *beside, str(line.gradients), *_cost(line)])
+            count = "–" if line.gradients is None else str(line.gradients)
+            lines.append([line.name, *_number(line), *beside, count, *_cost(line)])
         table = markdown_table([*_HEADER, *_COSTS, "address"], lines)
         return f"**{title}.** {known}\n\n{table}"
 

@@ -1,4 +1,4 @@
-"""The method that we recommend: replay put together of what the other methods have each alone."""
+"""What is to be recommended: replay put together of what the other methods have each alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from engram.rules import MEGA1, MEGA2, Equal, Rule
 
 @dataclass(frozen=True)
 class RecommendedSettings(ReplaySettings):
-    """Settings of the recommended method; each ingredient has a value that leaves it out."""
+    """Settings of `recommended`; each ingredient has a value that leaves it out."""
 
     memory: str = other_default(ReplaySettings, "memory", "reservoir")
     rule: Literal["er", "mega-i", "mega-ii"] = setting(
