@@ -97,8 +97,8 @@ def _matched(found: Sequence[Cell]) -> str:
             if cell.benchmark == benchmark and cell.per_class in (0, size) and cell.summary
         ]
         standing = Standing.of({cell.name: cell.summary for cell in mine if cell.summary})
-        if standing is None:
-            continue
+        if standing is None or not any(cell.per_class for cell in mine):
+            continue  # or nothing that remembers so much was run
         replays = {name for name in standing.numbers if name.startswith("er, ")}
         best = sorted(replays, key=lambda name: -(_score(standing.numbers[name]) or 0.0))
         title = next(cell.title for cell in mine)
